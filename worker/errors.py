@@ -13,6 +13,8 @@
 
     Transient                     an author's function met a passing fault: the engine tries again
     Failed                        an author's function gives up, with a code of its own
+    ToolDenied, ToolFailed        what `job.tool` raises inside an author's function
+    WaitExpired                   what `job.wait` raises there
 
 `details` may be shown to anyone: never put an exception's text into it.
 """
@@ -40,6 +42,7 @@ class Problem(Exception):
         expected: Any = None,
         received: Any = None,
         advice: str | None = None,
+        status: int | None = None,
         retry_after: int | None = None,
         **details: Any,
     ) -> None:
@@ -47,6 +50,7 @@ class Problem(Exception):
         self.message = message or self.message
         self.code = code or self.code
         self.advice = advice or self.advice
+        self.status = status or self.status
         self.retry_after = retry_after
         self.details: dict[str, Any] = {}
         if field is not None:
@@ -132,3 +136,29 @@ class Failed(Exception):
         self.code = code
         self.message = message
         self.details = details
+
+
+class WaitExpired(Exception):
+    """Nobody answered a wait in time. Uncaught, the execution fails with WAIT_EXPIRED."""
+
+    def __init__(self, signal_type: str) -> None:
+        super().__init__(signal_type)
+        self.signal_type = signal_type
+
+
+class ToolDenied(Exception):
+    """The tool policy refused a call. Uncaught, the execution fails with TOOL_DENIED."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"{tool}: {reason}")
+        self.tool = tool
+        self.reason = reason
+
+
+class ToolFailed(Exception):
+    """A tool used up its tries. Uncaught, the execution fails with TOOL_FAILED."""
+
+    def __init__(self, tool: str, reason: str) -> None:
+        super().__init__(f"{tool}: {reason}")
+        self.tool = tool
+        self.reason = reason

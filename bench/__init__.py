@@ -1,0 +1,1 @@
+"""Measurements: what an execution costs, beside the libraries that people would use instead."""

@@ -1,0 +1,87 @@
+"""What a remote agent's execution costs: whole ones, one at a time and eight at once, and plain creation.
+
+Two web processes and the clock, on a store that syncs every write; the clients run on the same machine
+and are counted apart. The goals are for two cores.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+
+from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
+from bench.stand import ROOT, Crowd, Stand, answers, until
+from worker.local.valkey import free_port
+
+NAME = "kernel"
+_PROCESSES = 2
+# Name, what the client does, connections, how many in a round, how many a second are wanted.
+_KINDS = [
+    ("full-1", "full", 1, 1_000, 200),
+    ("full-8", "full", 8, 2_500, 450),
+    ("create-16", "create", 16, 8_000, 2_000),
+]
+
+
+def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
+    scale, rounds = (0.02, 1) if quick else (1.0, 5)
+    stand.empty()
+    port = free_port()
+    web = stand.environ(PORT=str(port), WEB_CONCURRENCY=str(_PROCESSES))
+    server = ["-m", "gunicorn", "--config", "config/gunicorn.py"]
+    with stand.processes([server], web) as crowd, stand.processes([["-m", "worker", "work"]]):
+        until(lambda: answers(port, "/ready"), "the processes did not start")
+        contenders = [
+            Contender(
+                name,
+                lambda kind=kind, n=n, count=count: _round(stand, crowd, port, kind, n, int(count * scale)),
+            )
+            for name, kind, n, count, _ in _KINDS
+        ]
+        readings = interleave(contenders, rounds, told)
+    found = Measurement(NAME, "executions of remote agents over HTTP and SSE, two web processes", readings)
+    for name, _, n, _, wanted in _KINDS:
+        text = f"{name}: executions a second with {n} at once"
+        found.above(text, name, "per_second", wanted)
+    found.notes += [
+        "web_us, store_us, client_us: processor time for one execution; what is left of two cores is waiting",
+        "trips: reads of the store from a client's socket for one execution, those of the clock included",
+    ]
+    return found
+
+
+def _round(stand: Stand, crowd: Crowd, port: int, kind: str, connections: int, count: int) -> Reading:
+    before, cpu = stand.spent(), crowd.cpu()
+    command = [sys.executable, "-m", "bench.kernel_load", str(port), kind, str(connections), str(count)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
+    seen = json.loads(done.stdout)
+    spent, cpu = stand.spent().since(before), crowd.cpu() - cpu
+    # The client warms up with some more, which cost the same.
+    made = count + max(connections, count // 20)
+    return {
+        "asked": made,
+        "done": _done(stand, kind),
+        "per_second": count / seen["seconds"],
+        "p50_ms": seen["p50_ms"],
+        "p99_ms": seen["p99_ms"],
+        "trips": spent.trips / made,
+        "commands": spent.commands / made,
+        "web_us": cpu / made * 1e6,
+        "store_us": spent.seconds / made * 1e6,
+        "client_us": seen["client_cpu"] / count * 1e6,
+    }
+
+
+def _done(stand: Stand, kind: str) -> int:
+    """How many of the round's executions have come to their end; then they are removed."""
+    parts = stand.parts()
+    found = parts.store.count(parts.keys.by_state("completed" if kind == "full" else "pending"))
+    kept = {parts.keys.catalog.encode(), parts.keys.ticks.encode(), *stand.admin.scan_iter("w:takers:*")}
+    for key in stand.admin.scan_iter(count=10_000):
+        if key not in kept:
+            stand.admin.unlink(key)
+    return found

@@ -1,0 +1,55 @@
+"""A client of many connections: `python -m bench.load PORT PATH CONNECTIONS REQUESTS BODY`."""
+
+# ruff: noqa: E402
+from gevent import monkey
+
+monkey.patch_all()
+
+import json
+import socket
+import statistics
+import sys
+import time
+
+import gevent
+
+_ANSWER = b"HTTP/1.1 200 OK"
+
+
+def main(port: int, path: str, connections: int, requests: int, body: bytes) -> None:
+    """Every connection asks again as soon as it has its answer, until all requests are made."""
+    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+    times: list[float] = []
+    left = iter(range(requests))
+
+    def ask() -> None:
+        link = socket.create_connection(("127.0.0.1", port), timeout=60)
+        for _ in left:
+            began = time.perf_counter()
+            link.sendall(request)
+            answer = b""
+            while not answer.endswith(body):
+                part = link.recv(4096)
+                if not part:
+                    raise ConnectionError("the server closed a connection")
+                answer += part
+            if not answer.startswith(_ANSWER):
+                raise ValueError("a request was refused")
+            times.append(time.perf_counter() - began)
+        link.close()
+
+    began = time.perf_counter()
+    gevent.joinall([gevent.spawn(ask) for _ in range(connections)], raise_error=True)
+    took = time.perf_counter() - began
+    times.sort()
+    seen = {
+        "answered": len(times),
+        "seconds": took,
+        "p50_ms": statistics.median(times) * 1e3,
+        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
+    }
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5].encode())

@@ -1,0 +1,58 @@
+"""A client that posts: `python -m bench.posts PORT PATH AUTHORIZATION CONNECTIONS REQUESTS FILE`.
+
+The file holds the body; `#N#` in it becomes another number in each request.
+"""
+
+# ruff: noqa: E402
+from gevent import monkey
+
+monkey.patch_all()
+
+import itertools
+import json
+import secrets
+import statistics
+import sys
+import time
+from http.client import HTTPConnection
+from pathlib import Path
+
+import gevent
+
+
+def main(port: int, path: str, authorization: str, connections: int, requests: int, body: str) -> None:
+    """Every connection posts again as soon as it has its answer, until all requests are made."""
+    times: list[float] = []
+    left = iter(range(requests))
+    run, numbers = secrets.token_hex(4), itertools.count()
+    headers = {"Content-Type": "application/json", "Authorization": authorization}
+
+    def post() -> None:
+        link = HTTPConnection("127.0.0.1", port, timeout=60)
+        for _ in left:
+            raw = body.replace("#N#", f"{run}-{next(numbers)}").encode()
+            began = time.perf_counter()
+            link.request("POST", path, raw, headers)
+            answer = link.getresponse()
+            content = answer.read()
+            if answer.status != 200:
+                raise ValueError(f"a request was refused: {answer.status} {content[:200]!r}")
+            times.append(time.perf_counter() - began)
+        link.close()
+
+    began = time.perf_counter()
+    gevent.joinall([gevent.spawn(post) for _ in range(connections)], raise_error=True)
+    took = time.perf_counter() - began
+    times.sort()
+    seen = {
+        "answered": len(times),
+        "seconds": took,
+        "p50_ms": statistics.median(times) * 1e3,
+        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
+    }
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    _, number, where, shown, links, count, file = sys.argv
+    main(int(number), where, shown, int(links), int(count), Path(file).read_text())

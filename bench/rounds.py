@@ -1,0 +1,141 @@
+"""How everything here is measured: contenders take turns in short rounds, and medians are compared.
+
+A machine is never quiet. When contenders take turns, what disturbs one disturbs its neighbours too, so a
+ratio taken within each round is steadier than two numbers taken one after the other.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+# Figures by name. Every reading has `asked` and `done`: how much work there was, and how much of it was
+# seen to be complete once the round was over.
+Reading = Mapping[str, float]
+
+
+class WorkMissing(Exception):
+    """A round ended without all of its results: its figures would be worth nothing."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One way to do the work. `run` does one round of it."""
+
+    name: str
+    run: Callable[[], Reading]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A figure and what it has to be."""
+
+    text: str
+    found: float
+    limit: float
+    at_least: bool
+
+    @property
+    def met(self) -> bool:
+        return self.found >= self.limit if self.at_least else self.found <= self.limit
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "goal": self.text,
+            "found": _short(self.found),
+            "limit": self.limit,
+            "kind": "at least" if self.at_least else "at most",
+            "met": self.met,
+        }
+
+
+@dataclass
+class Measurement:
+    """What came out of one interleaved run: readings by contender, one for each round."""
+
+    name: str
+    about: str
+    readings: dict[str, list[Reading]]
+    goals: list[Goal] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def medians(self, contender: str) -> dict[str, float]:
+        return medians(self.readings[contender])
+
+    def at_least(self, text: str, one: str, other: str, figure: str, limit: float) -> None:
+        """A goal on the ratio of two contenders."""
+        self.goals.append(Goal(text, self._ratio(one, other, figure), limit, at_least=True))
+
+    def at_most(self, text: str, one: str, other: str, figure: str, limit: float) -> None:
+        self.goals.append(Goal(text, self._ratio(one, other, figure), limit, at_least=False))
+
+    def above(self, text: str, contender: str, figure: str, limit: float) -> None:
+        """A goal on one contender's own figure."""
+        self.goals.append(Goal(text, self.medians(contender)[figure], limit, at_least=True))
+
+    def below(self, text: str, contender: str, figure: str, limit: float) -> None:
+        """A goal on one contender's own figure."""
+        self.goals.append(Goal(text, self.medians(contender)[figure], limit, at_least=False))
+
+    def _ratio(self, one: str, other: str, figure: str) -> float:
+        return ratio(self.readings[one], self.readings[other], figure)
+
+    def shown(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "about": self.about,
+            "contenders": {
+                name: {"rounds": len(rounds), "median": _rounded(medians(rounds)), "spread": spread(rounds)}
+                for name, rounds in self.readings.items()
+            },
+            "goals": [goal.shown() for goal in self.goals],
+            "notes": self.notes,
+        }
+
+
+def interleave(
+    contenders: Sequence[Contender], rounds: int, told: Callable[[str], None] = lambda line: None
+) -> dict[str, list[Reading]]:
+    """Lets every contender do one round, then again; who goes first changes, so that nobody always does."""
+    readings: dict[str, list[Reading]] = {contender.name: [] for contender in contenders}
+    for number in range(rounds):
+        first = number % len(contenders)
+        for contender in [*contenders[first:], *contenders[:first]]:
+            reading = contender.run()
+            if reading["done"] != reading["asked"]:
+                raise WorkMissing(f"{contender.name} did {reading['done']} of {reading['asked']}")
+            readings[contender.name].append(reading)
+            told(f"  round {number + 1}/{rounds} {contender.name}: {_line(reading)}")
+    return readings
+
+
+def medians(readings: Sequence[Reading]) -> dict[str, float]:
+    """The median of each figure."""
+    return {name: statistics.median(each[name] for each in readings) for name in readings[0]}
+
+
+def ratio(one: Sequence[Reading], other: Sequence[Reading], figure: str) -> float:
+    """The median of the ratios within each round."""
+    return statistics.median(a[figure] / b[figure] for a, b in zip(one, other, strict=True))
+
+
+def spread(readings: Sequence[Reading]) -> dict[str, list[float]]:
+    """Lowest and highest of each figure: how far the median can be believed."""
+    return {
+        name: [_short(min(each[name] for each in readings)), _short(max(each[name] for each in readings))]
+        for name in readings[0]
+    }
+
+
+def _rounded(figures: Reading) -> dict[str, float]:
+    return {name: _short(value) for name, value in figures.items()}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def _line(reading: Reading) -> str:
+    return ", ".join(f"{name} {_short(value):g}" for name, value in reading.items())

@@ -1,0 +1,31 @@
+"""What the two kinds of server are compared with: one route with one script call, and one that waits."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from flask import Flask
+
+from worker.parts import Parts
+from worker.settings import Settings
+
+DONE = "done"
+
+
+def create_app() -> Flask:
+    app = Flask("served", static_folder=None)
+    parts = Parts(Settings.load(os.environ), "web")
+    seconds = float(os.environ["BENCH_WAIT"])
+
+    @app.get("/script")
+    def script() -> str:
+        parts.store.sign_on("bench", "served")
+        return DONE
+
+    @app.get("/wait")
+    def wait() -> str:
+        time.sleep(seconds)  # as long as somebody else's answer may take
+        return DONE
+
+    return app

@@ -1,0 +1,183 @@
+"""Where measurements are made: one embedded store that syncs every write, and processes on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import redis
+
+from bench.rounds import WorkMissing
+from worker.local.lifeline import death_signal
+from worker.local.valkey import EmbeddedStore
+from worker.parts import Parts
+from worker.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+PATIENCE = 60.0
+
+
+@dataclass
+class Stand:
+    """A store of one's own, emptied before each round."""
+
+    url: str
+    folder: Path
+    admin: redis.Redis
+
+    def environ(self, **more: str) -> dict[str, str]:
+        """What the processes of the house see: defaults, and where this store is."""
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        return {
+            **kept,
+            "REDIS_URL": self.url,
+            "WORKER_STATE_DIR": str(self.folder / "state"),
+            "WORKER_AGENTS": "bench.agents",
+            "LOG_FORMAT": "json",
+            **more,
+        }
+
+    def parts(self) -> Parts:
+        return Parts(Settings.load(self.environ()), "web")
+
+    def empty(self) -> None:
+        self.admin.flushall()
+
+    @contextmanager
+    def processes(
+        self, commands: Sequence[Sequence[str]], environ: Mapping[str, str] | None = None
+    ) -> Iterator[Crowd]:
+        """Python processes that end with the block."""
+        started = [
+            subprocess.Popen(
+                [sys.executable, *command],
+                cwd=ROOT,
+                env=dict(environ or self.environ()),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                preexec_fn=death_signal(),
+            )
+            for command in commands
+        ]
+        crowd = Crowd([psutil.Process(each.pid) for each in started])
+        try:
+            yield crowd
+        finally:
+            crowd.kill()
+            for each in started:
+                each.wait()
+
+    def spent(self) -> Spent:
+        """What the store has done so far: round trips, commands (those of scripts too), its own time."""
+        stats: Any = self.admin.info("stats")
+        cpu: Any = self.admin.info("cpu")
+        commands: Any = self.admin.info("commandstats")
+        return Spent(
+            trips=int(stats["total_reads_processed"]),
+            commands=sum(int(each["calls"]) for each in commands.values()),
+            seconds=float(cpu["used_cpu_user"]) + float(cpu["used_cpu_sys"]),
+        )
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The store's counters at one moment. A round trip is one read from a client's socket."""
+
+    trips: int
+    commands: int
+    seconds: float
+
+    def since(self, before: Spent) -> Spent:
+        return Spent(
+            self.trips - before.trips, self.commands - before.commands, self.seconds - before.seconds
+        )
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """The processes that do a contender's work."""
+
+    roots: list[psutil.Process]
+
+    def cpu(self) -> float:
+        """Seconds of processor time that they and all their children, also the ended ones, have used."""
+        total = 0.0
+        for root in self.roots:
+            for each in (root, *root.children(recursive=True)):
+                try:
+                    times = each.cpu_times()
+                except psutil.NoSuchProcess:
+                    continue
+                total += times.user + times.system + times.children_user + times.children_system
+        return total
+
+    def kill(self) -> None:
+        """Nothing here is worth a graceful end. Parents first: they would start their children again."""
+        family = [child for root in self.roots for child in root.children(recursive=True)]
+        for each in (*self.roots, *family):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()
+        until(lambda: all(_over(each) for each in family), "processes do not end", every=0.002)
+
+    def memory(self) -> int:
+        """Bytes held by all of them, what they share counted once."""
+        return sum(
+            int(each.memory_full_info().pss)
+            for root in self.roots
+            for each in (root, *root.children(recursive=True))
+        )
+
+
+def _over(process: psutil.Process) -> bool:
+    """Dead; that whoever inherits it may be slow to bury it does not matter."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def stand() -> Iterator[Stand]:
+    """A store on this machine's disk, with the settings that the embedded store always has."""
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, EmbeddedStore(folder) as store:
+        admin = redis.Redis.from_url(store.url)
+        yield Stand(store.url, Path(folder), admin)
+        admin.close()
+
+
+def fetch(port: int, path: str) -> bytes:
+    """The body of a 200 from this machine; anything else is an OSError."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        body: bytes = answer.read()
+        return body
+
+
+def answers(port: int, path: str) -> bool:
+    try:
+        fetch(port, path)
+    except OSError:
+        return False
+    return True
+
+
+def until(check: Callable[[], bool], what: str, *, every: float = 0.005) -> int:
+    """Asks until it is so; returns how often it asked."""
+    give_up = time.monotonic() + PATIENCE
+    asked = 1
+    while not check():
+        if time.monotonic() > give_up:
+            raise WorkMissing(what)
+        time.sleep(every)
+        asked += 1
+    return asked

@@ -1,0 +1,64 @@
+"""What every test may ask for: a real Valkey, a clean store in it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import py_ecc  # noqa: F401 - see below
+import pytest
+import redis
+import structlog
+
+from tests.engine import Engine
+from worker.delivery.files import DiskFiles
+from worker.executions.watch import Watcher
+from worker.local.valkey import EmbeddedStore
+from worker.settings import Settings
+from worker.store import connect, connect_blocking
+
+# Importing the EVM libraries raises the interpreter's recursion limit for the whole process. It is done
+# once, here, and undone, so that the order of the tests does not decide what they see.
+sys.setrecursionlimit(1000)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_tracebacks() -> None:
+    """Before logs are configured, structlog draws tracebacks with all variables, which takes seconds."""
+    renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+    structlog.configure(processors=[structlog.contextvars.merge_contextvars, renderer])
+
+
+@pytest.fixture(scope="session", name="valkey")
+def _valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
+    store = EmbeddedStore(tmp_path_factory.mktemp("valkey"))
+    store.start()
+    yield store
+    store.stop()
+
+
+@pytest.fixture(name="client")
+def _client(valkey: EmbeddedStore) -> Iterator[redis.Redis]:
+    """A connection to an empty store."""
+    client = redis.Redis.from_url(valkey.url)
+    client.flushall()
+    yield client
+    client.close()
+
+
+@pytest.fixture(name="state_dir")
+def _state_dir(tmp_path: Path) -> Path:
+    return tmp_path / "state"
+
+
+@pytest.fixture(name="engine")
+def _engine(valkey: EmbeddedStore, client: redis.Redis, tmp_path: Path) -> Iterator[Engine]:
+    """The engine on an empty store, connected as a web process is, with files of its own."""
+    settings = Settings(redis_url=valkey.url, worker_env="test")
+    own = connect(settings, role="web")
+    waiting = connect_blocking(settings, role="web", wait=30.0)
+    engine = Engine(own, DiskFiles(tmp_path / "files"), watcher=Watcher(waiting))
+    yield engine
+    for close in (*engine.closing, own.close):
+        close()

@@ -1,0 +1,145 @@
+"""The description of the interface is true: of every route, and of what the running service answers."""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+from typing import Any
+
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.e2e.hire.exchange import Shop
+from worker.app import create_app
+from worker.doors.openapi import document
+from worker.settings import Settings
+
+VERBS = ("get", "put", "post", "delete", "head")
+DESCRIBED = ("hire.", "ops.")
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+]
+
+
+def described(rule: Any) -> bool:
+    """Whether the document promises to know a route."""
+    return rule.endpoint.startswith(DESCRIBED) or rule.rule.startswith("/v0/executions")
+
+
+def test_every_route_is_described_and_every_description_is_a_route() -> None:
+    """No route of the doors is missing from the document, and it names none that does not exist."""
+    app = create_app(Settings(redis_url="redis://127.0.0.1:9", worker_env="test"))
+    routes = {
+        (verb.lower(), re.sub(r"<(?:\w+:)?(\w+)>", r"{\1}", rule.rule))
+        for rule in app.url_map.iter_rules()
+        if described(rule)
+        for verb in rule.methods or ()
+        if verb != "OPTIONS" and not (verb == "HEAD" and not rule.rule.startswith("/files/"))
+    }
+    paths = document("https://worker.example")["paths"]
+    named = {(verb, path) for path, verbs in paths.items() for verb in verbs if verb in VERBS}
+    assert routes == named
+
+
+def test_names_are_unique_and_references_lead_somewhere() -> None:
+    """Operation ids differ, path parameters are declared, and every reference has its schema."""
+    whole = document("https://worker.example")
+    operations = [(path, operation) for path, verbs in whole["paths"].items() for operation in verbs.values()]
+    names = [operation["operationId"] for _, operation in operations]
+    assert len(names) == len(set(names))
+    for path, operation in operations:
+        declared = {each["name"] for each in operation.get("parameters", []) if each["in"] == "path"}
+        assert declared == set(re.findall(r"{(\w+)}", path))
+    for name in set(re.findall(r"#/components/schemas/(\w+)", repr(whole))):
+        assert name in whole["components"]["schemas"]
+
+
+@pytest.fixture(name="samples", scope="module")
+def _samples(shop: Shop) -> dict[str, list[str]]:
+    """Ids that exist, for generated requests to use."""
+    contract, body = shop.done("image", {})
+    open_contract = shop.contract("score")
+    file = body["deliverables"][0]["url"].split("/")[-4:]
+    made = requests.post(
+        f"{shop.url}/v0/executions",
+        json={"agent_id": "text", "input": {"text": "x"}},
+        headers={"Authorization": f"Bearer {shop.facts['kernel_token']}"},
+        timeout=10,
+    )
+    assert made.status_code == 201, made.text
+    return {
+        "X-Contract-ID": [contract, open_contract, "ctr_unknown"],
+        "task_id": [body["task_id"]],
+        "id": [made.json()["id"]],
+        "file": file,
+    }
+
+
+def with_samples(case: Any, samples: dict[str, list[str]], turn: int) -> None:
+    """Every other request gets ids that exist, and is an execute that could be meant."""
+    if turn % 2:
+        return
+    path = dict(case.path_parameters or {})
+    for name in path:
+        if name in samples:
+            path[name] = samples[name][0]
+    if case.operation.path.startswith("/files"):
+        path = dict(zip(("execution_id", "which", "token", "name"), samples["file"], strict=True))
+    case.path_parameters = path
+    named = samples["X-Contract-ID"]
+    case.headers = {**(case.headers or {}), "X-Contract-ID": named[turn // 2 % len(named)]}
+    if case.operation.path == "/execute":
+        for name in ("PAYMENT-SIGNATURE", "X-PAYMENT", "X-Webhook-URL"):
+            case.headers.pop(name, None)
+        case.body = {"score": turn} if turn % 4 else {}
+
+
+def test_the_service_answers_as_described(shop: Shop, samples: dict[str, list[str]]) -> None:
+    """Generated requests, with real ids among them, get only answers that the document describes."""
+    schema = schemathesis.openapi.from_url(f"{shop.url}/openapi.json")
+    bearer = {"Authorization": f"Bearer {shop.facts['kernel_token']}"}
+    seen: set[tuple[str, int]] = set()
+    turns = count()
+
+    def hold(operation: Any, mode: GenerationMode) -> None:
+        follows = operation.path.endswith("/stream") or operation.path.startswith("/stream")
+
+        @seed(20260101)
+        @settings(
+            max_examples=12,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy(generation_mode=mode))
+        def send(case: Any) -> None:
+            with_samples(case, samples, next(turns))
+            headers = bearer | ({"Last-Event-ID": "999"} if follows else {})
+            response = case.call(headers=headers, timeout=10)
+            seen.add((operation.label, response.status_code))
+            case.validate_response(response, checks=CHECKS)
+
+        send()
+
+    for result in schema.get_all_operations():
+        operation = result.ok()
+        hold(operation, GenerationMode.POSITIVE)
+        if list(operation.query) or list(operation.body):
+            hold(operation, GenerationMode.NEGATIVE)
+    assert {status for _, status in seen} >= {200, 201, 400, 402, 404, 409}, seen
+    assert ("GET /tasks/{task_id}", 200) in seen and ("POST /execute", 402) in seen

@@ -1,0 +1,67 @@
+"""Agents for tests of the swarm door, opened by swarm.toml. Every run of `count` is a step in its log."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from worker import Failed, InvalidInput, agent, tool
+
+
+@tool("note")
+def note(word: str) -> str:
+    return word
+
+
+@agent("count", inline=True, time_limit=20)
+def count(job: Any) -> dict[str, Any]:
+    """Sleeps as long as it is told, as one step, and answers with what it was given."""
+    job.tool("note", word="began")
+    time.sleep(job.input.get("seconds", 0))
+    return {
+        "answer": str(job.input.get("say", "done")),
+        "confidence": 0.75,
+        "check_summary": f"stage={job.stage} profile={job.profile}",
+        "got": {
+            "stage": job.stage,
+            "seed": job.seed,
+            "budget": (job.swarm or {}).get("budget"),
+            "schema": job.output_schema,
+            "settings": job.settings,
+            "seconds_left": round(job.seconds_left()),
+        },
+    }
+
+
+@agent("nothing", inline=True)
+def nothing(job: Any) -> dict[str, Any]:
+    """As little as a kernel accepts."""
+    return {"answer": ""}
+
+
+@agent("nap", inline=True, time_limit=20)
+def nap(job: Any) -> str:
+    """Work of another door that keeps a process busy."""
+    time.sleep(job.input["seconds"])
+    return "slept"
+
+
+@agent("writer", inline=True)
+def writer(job: Any) -> str:
+    """Returns text, and a file beside it."""
+    job.file("notes.md", "# found\n", mime="text/markdown")
+    return "a text, not an object"
+
+
+@agent("wrong", inline=True)
+def wrong(job: Any) -> Any:
+    """Does what it is asked to do wrong."""
+    match job.input.get("do"):
+        case "refuse":
+            raise InvalidInput(field="do", expected="something else", received="refuse")
+        case "fail":
+            raise Failed("NO_MODEL", "the model is forced offline by policy " + "x" * 4000)
+        case "raise":
+            raise KeyError("a-text-that-must-stay-in-the-house")
+        case _:
+            return {"no": "answer"}

@@ -1,0 +1,97 @@
+"""The measurements run, do all their work, and write down what they saw. Nothing here is about speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+CONTENDERS = {
+    "throughput": {"rq-worker", "rq-simple", "queue", "express"},
+    "latency": {"express", "rq-simple"},
+    "web": {"web"},
+    "serving": {"gevent", "gthread-8", "gthread-64"},
+    "swarm": {"floor", "verify", "execute"},
+    "kernel": {"full-1", "full-8", "create-16"},
+}
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "bench", *arguments],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.fixture(scope="module", name="report")
+def _report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What one quick run of everything wrote into a folder that did not exist yet."""
+    path = tmp_path_factory.mktemp("bench") / "results" / "quick.json"
+    done = bench("--quick", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    assert all(name in done.stdout for name in CONTENDERS)
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+def test_everything_is_measured_beside_its_peers(report: dict[str, Any]) -> None:
+    """Each measurement names its contenders, says that the run was quick, and where it was made."""
+    found = {each["name"]: set(each["contenders"]) for each in report["measurements"]}
+    assert found == CONTENDERS
+    assert report["quick"] is True
+    assert report["machine"]["cpus"] and report["machine"]["libraries"]["rq"]
+
+
+def test_all_work_was_done(report: dict[str, Any]) -> None:
+    """Every contender had work, and every piece of it was found complete afterwards."""
+    for measurement in report["measurements"]:
+        for name, contender in measurement["contenders"].items():
+            figures = contender["median"]
+            assert contender["rounds"] == 1
+            assert figures["done"] == figures["asked"] > 0, f"{measurement['name']} {name}"
+
+
+def test_every_figure_is_a_number_with_its_spread(report: dict[str, Any]) -> None:
+    """A figure is never missing or negative; only processor time may be too short to be seen."""
+    for measurement in report["measurements"]:
+        for contender in measurement["contenders"].values():
+            assert set(contender["median"]) == set(contender["spread"])
+            for name, figure in contender["median"].items():
+                low, high = contender["spread"][name]
+                assert 0 <= low <= figure <= high
+                assert figure > 0 or name.endswith("_us")
+
+
+def test_goals_have_a_verdict(report: dict[str, Any]) -> None:
+    """Each goal says what was found, what was wanted and whether it is met; serving has none."""
+    goals = {each["name"]: each["goals"] for each in report["measurements"]}
+    assert {name: len(found) for name, found in goals.items()} == {
+        "throughput": 3,
+        "latency": 1,
+        "web": 3,
+        "serving": 0,
+        "swarm": 1,
+        "kernel": 3,
+    }
+    for goal in sum(goals.values(), []):
+        wanted = (
+            goal["found"] >= goal["limit"] if goal["kind"] == "at least" else goal["found"] <= goal["limit"]
+        )
+        assert goal["met"] is wanted
+
+
+def test_an_unknown_name_is_refused() -> None:
+    """A measurement that does not exist is named, and nothing is measured."""
+    done = bench("throughput", "throughputs", "--quick")
+    assert done.returncode == 2
+    assert "throughputs" in done.stderr and not done.stdout

@@ -1,0 +1,71 @@
+"""The code in README and docs is run, so that it stays true."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.tree import Local
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BASH = re.compile(r"```bash\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/authors.md"])
+def test_the_agents_of_the_pages_run(page: str, tmp_path: Path) -> None:
+    """Each Python block declares a working agent, run through a real tree."""
+    (tmp_path / "page_agents.py").write_text("\n".join(PYTHON.findall((ROOT / page).read_text())))
+    name, given, wanted = {
+        "README.md": ("word-count", {"text": "to be or not"}, {"words": 4}),
+        "docs/authors.md": ("route", {"stops": [5, 1, 2]}, {"total": 4}),
+    }[page]
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    local = Local(tmp_path, PYTHONPATH=path, WORKER_AGENTS="page_agents")
+    try:
+        local.start()
+        run = [sys.executable, "-m", "worker", "run", name, "--state", str(local.state)]
+        done = subprocess.run(
+            [*run, "--input", json.dumps(given)], cwd=ROOT, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == wanted
+    finally:
+        local.close()
+
+
+def test_the_hiring_lines_hire(tmp_path: Path) -> None:
+    """The shell lines, pasted as they stand, buy a logo and then three files."""
+    local = Local(tmp_path, FACILITATOR_URL="", WORKER_AGENTS="worker.agents.shipped")
+    try:
+        local.start()
+        key = tmp_path / "key"
+        key.write_text(local.facts["seeker_key"])
+        key.chmod(0o600)
+        command = tmp_path / "bin" / "worker"
+        command.parent.mkdir()
+        command.write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m worker "$@"\n')
+        command.chmod(0o755)
+        environ = {
+            **os.environ,
+            "URL": local.facts["url"],
+            "KEY": str(key),
+            "HOME": str(tmp_path),
+            "PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}",
+        }
+        lines = "set -e\n" + "\n".join(BASH.findall(README))
+        done = subprocess.run(
+            ["bash", "-c", lines], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert '"status":"completed"' in done.stdout
+        assert len(list((tmp_path / "logos").rglob("*.svg"))) == 3
+    finally:
+        local.close()

@@ -1,0 +1,581 @@
+"""The swarm door over HTTP: vectors, documents, repeated requests, keys, limits and hostile bodies."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import time
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.runtime import PASSWORDS, Answer, Kernel, Runtime
+from worker.executions.record import Execution
+from worker.executions.service import Filter
+from worker.parts import Parts
+
+VECTORS = Path(__file__).parents[1] / "unit" / "swarm" / "vectors"
+CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
+VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())
+DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
+HASHES = {each["policy_id"]: each["policy_hash"] for each in VERIFY["policies"]}
+PLACES = 2  # of three express processes
+
+
+@pytest.fixture(name="runtime", scope="module")
+def _runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+    settings = {
+        "SWARM_KEYS": ",".join(f"{name}:{secret}" for name, secret in PASSWORDS.items()),
+        "SWARM_LIMITS": "*:100000:100,gamma:3:100",
+        "SWARM_PATIENCE": "0.5",
+        "EXPRESS_PROCESSES": str(PLACES + 1),
+    }
+    runtime = Runtime(tmp_path_factory.mktemp("swarm"), settings)
+    try:
+        runtime.start()
+        yield runtime
+    finally:
+        runtime.close()
+
+
+@pytest.fixture(name="parts", scope="module")
+def _parts(runtime: Runtime) -> Parts:
+    return runtime.parts()
+
+
+@pytest.fixture(name="kernel", params=["", "/swarm"], ids=["root", "prefix"])
+def _kernel(runtime: Runtime, request: pytest.FixtureRequest) -> Kernel:
+    """A kernel with either base URL."""
+    return Kernel(runtime.url + request.param)
+
+
+def contract(**changes: Any) -> dict[str, Any]:
+    return {**copy.deepcopy(CONTRACT), "expiry_ms": int(time.time() * 1000) + 120_000, **changes}
+
+
+def task(execution_id: str, task_type: str = "count", **changes: Any) -> dict[str, Any]:
+    """An ExecuteRequest as a kernel writes it."""
+    body = {
+        "task_id": f"task-of-{execution_id}",
+        "execution_id": execution_id,
+        "task_type": task_type,
+        "inputs": {"prompt": "hello"},
+        "profile": "default",
+        "task_contract": contract(),
+        "stage": "EXPLORE",
+        "attempt_id": execution_id,
+        "seed_bundle": None,
+    }
+    return {**body, **changes}
+
+
+def runs(parts: Parts, execution_id: str) -> list[Execution]:
+    """The executions that were made for a kernel's execution id."""
+    found = parts.executions.page(Filter(door="swarm"), limit=500).executions
+    full = [parts.executions.get(each.id) for each in found]
+    return [
+        each for each in full if each.context.get("swarm_request", {}).get("execution_id") == execution_id
+    ]
+
+
+def steps(parts: Parts, execution: Execution) -> int:
+    events = parts.executions.events(execution.id)
+    return sum(event.kind == "step.created" for event in events)
+
+
+def verification(output: str, schema: Any, policy_id: str = "vp.schema_only.v1", **changes: Any) -> bytes:
+    """A VerifyRequest whose output is given as text, so that numbers arrive as they are written."""
+    body = copy.deepcopy(VERIFY["verify"][0]["request"])
+    body["candidate"]["output"] = "OUTPUT"
+    body["output_schema"] = schema
+    body["policy"] |= {"policy_id": policy_id, "policy_hash": HASHES[policy_id], **changes}
+    return json.dumps(body, ensure_ascii=False).replace('"OUTPUT"', output).encode()
+
+
+# What a runtime is
+
+
+def test_health_and_capabilities(kernel: Kernel) -> None:
+    """Health is open to everybody; capabilities are exactly four keys, of the agents that are open."""
+    nobody = Kernel(kernel.base, name=None)
+    assert nobody.once("GET", "/health").json() == {"status": "ok"}
+    answer = kernel.once("GET", "/capabilities")
+    assert answer.status == 200
+    found = answer.json()
+    assert list(found) == ["task_types", "profiles", "provider_family", "model_id"]
+    assert found["task_types"] == ["swarm", "count", "nothing", "writer", "wrong"]
+    assert set(found["profiles"]) == {"default", "fast", "thrifty", "deep"}
+    assert (found["provider_family"], found["model_id"]) == ("swarm-runtime", "swarm-model-v1")
+
+
+# Verify
+
+
+@pytest.mark.parametrize("case", VERIFY["verify"])
+def test_recorded_verifications(kernel: Kernel, case: dict[str, Any]) -> None:
+    """Each is answered byte for byte as the reference does, by either base URL."""
+    answer = kernel.post("/verify", case["request"])
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.body == json.dumps(case["response"], separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize("case", VERIFY["schema_minimal"])
+def test_recorded_schema_verdicts(kernel: Kernel, case: dict[str, Any]) -> None:
+    """The part of JSON Schema that a kernel knows, and no more."""
+    answer = kernel.post("/verify", verification(json.dumps(case["value"]), case["schema"])).json()
+    assert (answer["passed"], answer["reason_codes"]) == (case["valid"], [100 if case["valid"] else 101])
+
+
+@pytest.mark.parametrize(
+    ("number", "held"),
+    [
+        ("18446744073709551615", "18446744073709551615"),
+        ("18446744073709551616", "1.8446744073709552e+19"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("-9223372036854775809", "-9.223372036854776e+18"),
+        ("1e16", "1e+16"),
+        ("1e15", "1000000000000000.0"),
+        ("0.00001", "0.00001"),
+        ("1e-7", "1e-7"),
+        ("-0", "-0.0"),
+        ("1.0", "1.0"),
+        ("5e-324", "5e-324"),
+    ],
+)
+def test_odd_numbers_are_measured_as_a_kernel_holds_them(kernel: Kernel, number: str, held: str) -> None:
+    """`max_len` counts the kernel's own rendering, to the byte, next to text beyond ASCII."""
+    output, rendered = f'{{"n":{number},"a":"ä\u2028/"}}', f'{{"a":"ä\u2028/","n":{held}}}'
+    size = len(rendered.encode())
+    for limit, codes in ((size, [100]), (size - 1, [100, 103])):
+        body = verification(output, {}, "vp.schema_thresholds.v1", policy_params={"max_len": limit})
+        assert kernel.post("/verify", body).json()["reason_codes"] == codes
+
+
+def test_result_hashes_of_odd_ids(kernel: Kernel) -> None:
+    """The hash covers the ids as they were sent: quotes, controls, other scripts, beyond the BMP."""
+    body = copy.deepcopy(VERIFY["verify"][0]["request"])
+    body["candidate"]["candidate_id"] = 'k"\\\u0001\u007f\u2028ä漢😀'
+    answer = kernel.post("/verify", body).json()
+    preimage = (
+        '{"candidate_id":"k\\"\\\\\\u0001\u007f\u2028ä漢😀","execution_id":"e1","model_id":"swarm-model-v1",'
+        f'"passed":true,"policy_hash":"{HASHES["vp.schema_only.v1"]}","provider_family":"swarm-runtime",'
+        '"reason_codes":[100],"score":1.0}'
+    )
+    assert answer["verifier_result_hash"] == hashlib.sha256(preimage.encode()).hexdigest()
+
+
+def test_the_documents_verification(kernel: Kernel) -> None:
+    """With the elided hash filled in, the example's answer: the same keys, types and meaning."""
+    example = copy.deepcopy(DOCUMENTS["verify"])
+    for bare in (HASHES["vp.schema_only.v1"], hashlib.sha256(b"vp.schema_only.v1{}").hexdigest()):
+        example["request"]["policy"]["policy_hash"] = f"sha256:{bare}"
+        answer = kernel.post("/verify", example["request"]).json()
+        assert answer.keys() == example["response"].keys()
+        assert re.fullmatch("sha256:[0-9a-f]{64}", answer.pop("verifier_result_hash"))
+        assert answer == {k: v for k, v in example["response"].items() if k != "verifier_result_hash"}
+
+
+def test_a_binding_that_is_not_accepted(kernel: Kernel) -> None:
+    """400 says which part was wrong and what would be accepted, within the first 512 characters."""
+    body = copy.deepcopy(DOCUMENTS["verify"]["request"])
+    refused = kernel.post("/verify", body)
+    told = refused.body.decode()[:512]
+    assert refused.status == 400 and "policy binding invalid: policy hash mismatch" in told
+    assert "sha256:" + HASHES["vp.schema_only.v1"] in told
+    for part, value in (("policy_id", "vp.other.v1"), ("policy_version", "2")):
+        changed = {**copy.deepcopy(body["policy"]), part: value}
+        answer = kernel.post("/verify", {**body, "policy": changed})
+        assert answer.status == 400 and answer.json()["field"] == f"policy.{part}"
+
+
+# Execute
+
+
+def test_the_documents_execution(kernel: Kernel) -> None:
+    """The example is answered in its own shape; its reference opens to bytes of the digest it tells."""
+    example = copy.deepcopy(DOCUMENTS["execute"])
+    answer = kernel.run(example["request"])
+    assert answer.status == 200
+    told, printed = answer.json(), example["response"]
+    assert told.keys() == printed.keys()
+    for name, value in printed["candidate_output"].items():
+        assert isinstance(told["candidate_output"][name], type(value))
+    assert "explore" in told["candidate_output"]["check_summary"].lower()
+    assert told["evidence_inline"][0]["mime"] == "text/plain"
+    assert told["evidence_inline"][0]["content"].startswith("trace:attempt-001")
+    [ref] = told["evidence_refs"]
+    assert ref.keys() == printed["evidence_refs"][0].keys()
+    assert abs(ref["created_at"] / 1000 - time.time()) < 300
+    assert_opens(ref)
+    verdict = kernel.post(
+        "/verify",
+        {
+            "candidate": {
+                "candidate_id": "cand-1",
+                "execution_id": "exec-4f2a9c",
+                "output_ref": ref,
+                "output": told["candidate_output"],
+                "evidence_inline": told["evidence_inline"],
+                "evidence_refs": told["evidence_refs"],
+            },
+            "output_schema": example["request"]["task_contract"]["output_schema"],
+            "policy": VERIFY["verify"][-2]["request"]["policy"] | {"policy_params": {}},
+        },
+    ).json()
+    assert verdict["passed"] is True
+
+
+def assert_opens(ref: dict[str, Any]) -> None:
+    with urllib.request.urlopen(ref["uri"], timeout=5) as opened:
+        content = opened.read()
+    assert len(content) == ref["size_bytes"]
+    assert "sha256:" + hashlib.sha256(content).hexdigest() == ref["digest"]
+
+
+def test_a_kernels_sample_task(kernel: Kernel) -> None:
+    """The kernel's own sample contract is served, and the candidate passes all three policies."""
+    answer = kernel.run(task(f"sample{kernel.base}", "swarm"))
+    assert answer.status == 200
+    output = json.dumps(answer.json()["candidate_output"])
+    for policy_id in HASHES:
+        body = verification(output, CONTRACT["output_schema"], policy_id, policy_params={})
+        assert kernel.post("/verify", body).json()["verification_status"] == "passed"
+
+
+def test_an_authors_function_gets_everything(kernel: Kernel) -> None:
+    """Stage, seed, budget, schema, time and the profile's settings reach it."""
+    seed = {"seed_type": "SIMILAR_HITS_V1", "hits": [], "constraints": {"must_consider_claims": ["a"]}}
+    sent = task(f"all{kernel.base}", stage="DIVERGE_MODE", profile="deep", seed_bundle=seed)
+    output = kernel.run(sent).json()["candidate_output"]
+    assert output["check_summary"] == "stage=DIVERGE_MODE profile=deep"
+    got = output["got"]
+    assert (got["stage"], got["seed"], got["settings"]) == ("DIVERGE_MODE", seed, {"depth": 9})
+    assert (got["budget"], got["schema"]) == (CONTRACT["budget"], CONTRACT["output_schema"])
+    assert 15 <= got["seconds_left"] <= 20
+
+
+def test_an_exact_hit_is_used_again_if_the_agent_is_set_to(kernel: Kernel) -> None:
+    """The setting is the profile's; without it the same seed changes nothing."""
+    payload = {"answer": "an earlier answer"}
+    hit = {"hit_type": "Exact", "decision_ref": {}, "reuse_payload": payload, "confidence_hint": 1.0}
+    seed = {"seed_type": "SIMILAR_HITS_V1", "hits": [hit], "constraints": {}}
+    outputs = {}
+    for profile in ("thrifty", "default"):
+        sent = task(f"seed{profile}{kernel.base}", "swarm", stage="DECIDE", profile=profile, seed_bundle=seed)
+        outputs[profile] = kernel.run(sent).json()["candidate_output"]
+    assert outputs["thrifty"] == payload
+    assert outputs["default"]["answer"] == "hello"
+
+
+def test_text_and_files(kernel: Kernel) -> None:
+    """An agent that returns text and writes a file gives an answer, inline evidence and two references."""
+    told = kernel.run(task(f"writer{kernel.base}", "writer")).json()
+    assert told["candidate_output"] == {"answer": "a text, not an object"}
+    assert [piece["mime"] for piece in told["evidence_inline"]] == ["text/plain", "text/markdown"]
+    assert told["evidence_inline"][1]["content"] == "# found\n"
+    assert [ref["mime"] for ref in told["evidence_refs"]] == ["text/markdown", "text/plain; charset=utf-8"]
+    for ref in told["evidence_refs"]:
+        assert_opens(ref)
+
+
+def test_a_schema_that_nobody_can_compile_is_no_obstacle(kernel: Kernel) -> None:
+    """A kernel looks at a small part of a schema, and so do we when the rest is beyond us."""
+    for number, odd in enumerate(
+        ({"$schema": "urn:unknown"}, {"$ref": "https://elsewhere.example/x"}, {"required": [1]}, {"allOf": 7})
+    ):
+        sent = task(f"odd{number}{kernel.base}", "nothing", task_contract=contract(output_schema=odd))
+        assert kernel.run(sent).json()["candidate_output"] == {"answer": ""}
+
+
+# Repeated requests
+
+
+def test_the_kernels_rhythm(runtime: Runtime, parts: Parts) -> None:
+    """Work beyond the client's patience: it posts again and again, gets the result, and it ran once."""
+    kernel = Kernel(runtime.url, timeout=0.8)
+    answer = kernel.run(task("rhythm", inputs={"seconds": 2.6}))
+    assert answer.status == 200 and 3 <= len(kernel.posted) <= 5
+    [execution] = runs(parts, "rhythm")
+    assert steps(parts, execution) == 1
+    assert kernel.run(task("rhythm", inputs={"other": "body"})).body == answer.body
+    assert len(runs(parts, "rhythm")) == 1
+    assert f'"execution_id": "{execution.id}"' in next(
+        line for line in runtime.log.splitlines() if "swarm.other_body" in line
+    )
+
+
+def test_five_at_once(runtime: Runtime, parts: Parts) -> None:
+    """Identical requests in parallel, by both addresses: one run, the same bytes for all."""
+    sent = json.dumps(task("parallel", inputs={"seconds": 0.3})).encode()
+
+    def post(number: int) -> bytes:
+        return Kernel(runtime.url + ("" if number % 2 else "/swarm")).post("/execute", sent).body
+
+    with ThreadPoolExecutor(5) as pool:
+        bodies = set(pool.map(post, range(5)))
+    assert len(bodies) == 1
+    [execution] = runs(parts, "parallel")
+    assert steps(parts, execution) == 1
+
+
+def test_kernels_do_not_share_keys(runtime: Runtime, parts: Parts) -> None:
+    """The same ids of two kernels are two tasks."""
+    one = Kernel(runtime.url).run(task("shared", inputs={"say": "for alpha"}))
+    two = Kernel(runtime.url, name="beta").run(task("shared", inputs={"say": "for beta"}))
+    assert one.json()["candidate_output"]["answer"] == "for alpha"
+    assert two.json()["candidate_output"]["answer"] == "for beta"
+    assert {execution.labels["kernel"] for execution in runs(parts, "shared")} == {"alpha", "beta"}
+
+
+# Who may come in
+
+
+@pytest.mark.parametrize(
+    ("shown", "status"),
+    [
+        (None, 401),
+        ("Basic", 401),
+        ("Basic !!", 401),
+        ("Basic YWxwaGE6d3Jvbmc=", 401),
+        (f"Basic {'A' * 4000}", 401),
+        ("Bearer wrong", 401),
+        (f"Bearer alpha:{PASSWORDS['alpha']}", 401),
+        (f"Bearer {PASSWORDS['alpha']}", 200),
+        (f"bearer {PASSWORDS['beta']}", 200),
+    ],
+)
+def test_only_kernels_with_a_key(runtime: Runtime, shown: str | None, status: int) -> None:
+    """Every address but health asks for it, and says how; nothing runs without it."""
+    headers = {} if shown is None else {"authorization": shown}
+    asked = (
+        ("GET", "/capabilities", None),
+        ("GET", "/swarm/capabilities", None),
+        ("POST", "/verify", VERIFY["verify"][0]["request"]),
+        ("POST", "/swarm/verify", VERIFY["verify"][0]["request"]),
+        ("POST", "/execute", task("auth", "nothing")),
+        ("POST", "/swarm/execute", task("auth", "nothing")),
+    )
+    for method, path, body in asked:
+        answer = Kernel(runtime.url, name=None).once(method, path, body, **headers)
+        assert answer.status == status, path
+        if status == 401:
+            assert answer.headers["www-authenticate"].startswith("Basic ")
+            assert answer.json()["code"] == "UNAUTHORIZED"
+
+
+def test_the_hire_door_keeps_its_execute(runtime: Runtime) -> None:
+    """A contract's request is for hiring whatever its body; without one, only a kernel's body is ours."""
+    kernel = Kernel(runtime.url)
+    hired = kernel.once("POST", "/execute", task("hired"), X_Contract_ID="ctr_unknown")
+    assert (hired.status, hired.json()["error"]["code"]) == (404, "CONTRACT_NOT_FOUND")
+    for body in ({"prompt": "x"}, [], b"", b"no json", b'{"execution_id"', {"execution_id": "x"}):
+        missing = kernel.once("POST", "/execute", body)
+        assert (missing.status, missing.json()["error"]["code"]) == (400, "MISSING_CONTRACT_ID")
+
+
+# Limits
+
+
+def test_a_kernels_day(runtime: Runtime) -> None:
+    """The fourth task of a kernel that has three a day is 503; repeats and other kernels do not count."""
+    gamma = Kernel(runtime.url, name="gamma")
+    for number in range(3):
+        for _ in range(2):
+            assert gamma.run(task(f"day{number}", "nothing")).status == 200
+    spent = gamma.run(task("day3", "nothing"))
+    assert (spent.status, spent.json()["code"]) == (503, "DAILY_LIMIT")
+    assert int(spent.headers["retry-after"]) > 0
+    assert gamma.run(task("day0", "nothing")).status == 200
+    assert Kernel(runtime.url).run(task("day3", "nothing")).status == 200
+
+
+def test_the_last_place_is_left_free(runtime: Runtime, parts: Parts) -> None:
+    """With its places used the swarm gets 503 while other work starts at once; a place given back is used."""
+    kernel = Kernel(runtime.url)
+
+    def long(number: int) -> Answer:
+        return kernel.run(task(f"long{number}", inputs={"seconds": 3}))
+
+    with ThreadPoolExecutor(PLACES) as pool:
+        running = [pool.submit(long, number) for number in range(PLACES)]
+        wait_for(lambda: len(busy(parts)) == PLACES)
+        began = time.monotonic()
+        refused = kernel.run(task("crowded", "nothing"))
+        assert (refused.status, refused.json()["code"]) == (503, "OVERLOADED")
+        assert "retry-after" in refused.headers and time.monotonic() - began > 0.4
+        _, id = parts.executions.create("nap", {"seconds": 0}, door="kernel")
+        wait_for(lambda: parts.executions.get(id).state == "completed")
+        assert len(busy(parts)) == PLACES
+        assert all(each.result(10).status == 200 for each in running)
+    assert kernel.run(task("crowded", "nothing")).status == 200
+
+
+def test_other_work_is_not_followed_into_the_last_place(runtime: Runtime, parts: Parts) -> None:
+    """When others use all processes but one, that one is not the swarm's."""
+    kernel = Kernel(runtime.url)
+    ids = [parts.executions.create("nap", {"seconds": 2.5}, door="kernel")[1] for _ in range(PLACES)]
+    wait_for(lambda: len(busy(parts)) == PLACES)
+    assert kernel.run(task("second", "nothing")).status == 503
+    for id in ids:
+        wait_for(lambda id=id: parts.executions.get(id).state == "completed")
+    assert kernel.run(task("second", "nothing")).status == 200
+
+
+def busy(parts: Parts) -> list[Execution]:
+    return parts.executions.page(Filter(state="running"), limit=50).executions
+
+
+def wait_for(check: Any, seconds: float = 5.0) -> None:
+    until = time.monotonic() + seconds
+    while not check():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_a_tasks_own_time(kernel: Kernel) -> None:
+    """Work beyond `time_ms` is 504, to be run again; an expired one is 422, except in the documents' form."""
+    tight = contract(budget={**CONTRACT["budget"], "time_ms": 400})
+    slow = kernel.run(task(f"tight{kernel.base}", inputs={"seconds": 1}, task_contract=tight))
+    assert (slow.status, slow.json()["code"]) == (504, "EXECUTION_TIMEOUT")
+    past = contract(expiry_ms=int(time.time() * 1000) - 1000)
+    expired = kernel.run(task(f"past{kernel.base}", "nothing", task_contract=past))
+    assert (expired.status, expired.json()["code"]) == (422, "TASK_EXPIRED")
+    sent = task(f"documents{kernel.base}", "nothing", task_contract=past, stage="explore")
+    assert kernel.run(sent).status == 200
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("do", "kernels", "documents", "part"),
+    [
+        ("refuse", 422, 422, '"field":"do"'),
+        ("fail", 502, 502, '"code":"NO_MODEL"'),
+        ("raise", 500, 500, '"code":"INTERNAL_ERROR"'),
+        ("answer wrong", 502, 400, "OUTPUT_SCHEMA_INVALID"),
+    ],
+)
+def test_an_agent_that_fails(kernel: Kernel, do: str, kernels: int, documents: int, part: str) -> None:
+    """The status says whether another try helps; what matters stands in the first 512 characters."""
+    for stage, status in (("EXPLORE", kernels), ("explore", documents)):
+        sent = task(f"{do}{stage}{kernel.base}", "wrong", inputs={"do": do}, stage=stage)
+        first, again = kernel.run(sent), kernel.run(sent)
+        assert first.status == status and again.body == first.body
+        text = first.body.decode()
+        assert part in text[:512]
+        assert text.startswith('{"error":"') and "forced offline by policy" not in text.lower()
+        assert "a-text-that-must-stay-in-the-house" not in text
+
+
+def test_a_task_that_cannot_be_done(kernel: Kernel) -> None:
+    """A profile that is not offered is 400, a schema that nothing fits 422, before anything runs."""
+    profile = kernel.run(task("profile", profile="nope"))
+    assert profile.status == 400 and profile.json()["expected"] == ["default", "deep"]
+    for odd in ({"type": "text"}, [], {"type": "string", "required": ["answer"]}):
+        refused = kernel.run(task("schema", task_contract=contract(output_schema=odd)))
+        assert refused.status == 422 and refused.json()["field"] == "task_contract.output_schema"
+    unfit = contract(
+        output_schema={"type": "object", "required": ["picture"], "properties": {"picture": False}}
+    )
+    assert kernel.run(task(f"unfit{kernel.base}", "swarm", task_contract=unfit)).status in (422, 502)
+
+
+HOSTILE: dict[str, tuple[bytes, set[int]]] = {
+    "nothing": (b"", {400}),
+    "no json": (b"{", {400}),
+    "not utf-8": (b'{"a":"\xff"}', {400}),
+    "byte order mark": (b"\xef\xbb\xbf{}", {400}),
+    "not a number": (b'{"a":NaN}', {400}),
+    "a number beyond measure": (b'{"a":1e400}', {400}),
+    "half a character": (b'{"a":"\\ud800"}', {400}),
+    "deep arrays": (b"[" * 100_000 + b"]" * 100_000, {400}),
+    "deep objects": (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, {400}),
+    "deep and broken": (b"[" * 500_000, {400}),
+    "an array": (b"[]", {422}),
+    "null": (b"null", {422}),
+    "a long number": (b'{"a":' + b"9" * 100_000 + b"}", {400, 422}),
+    "huge": (b'"' + b"a" * (1 << 20) + b'"', {413}),
+    "many keys": (b"{" + b",".join(b'"%d":1' % n for n in range(50_000)) + b"}", {422}),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("path", ["/swarm/execute", "/swarm/verify", "/verify"])
+def test_hostile_bodies(runtime: Runtime, path: str, name: str) -> None:
+    """Each is refused with a reason in the first 512 characters, and the next request is served."""
+    body, statuses = HOSTILE[name]
+    kernel = Kernel(runtime.url)
+    answer = kernel.once("POST", path, body)
+    assert answer.status in statuses
+    told = answer.json()
+    assert list(told)[:2] == ["error", "code"] and told["error"]
+    assert len(answer.body) <= 512
+    assert kernel.once("GET", "/capabilities").status == 200
+
+
+@pytest.mark.parametrize("value", [None, 7, -1, 1.5, True, "x", [], {}, [[]], {"a": {}}])
+def test_wrong_types_are_named(runtime: Runtime, value: Any) -> None:
+    """A field of another type is 422 with its name, or is accepted where anything is; never 500."""
+    kernel = Kernel(runtime.url)
+    for path, good in (
+        ("/swarm/execute", task("types", "nothing")),
+        ("/swarm/verify", VERIFY["verify"][0]["request"]),
+    ):
+        for field in good:
+            body = {**copy.deepcopy(good), field: value}
+            if path == "/swarm/execute":
+                body["attempt_id"] = f"{field}{value}" if field != "attempt_id" else value
+            answer = kernel.once("POST", path, body)
+            assert answer.status in (200, 400, 422), (path, field, answer.body)
+            if answer.status == 422:
+                assert answer.json()["field"].startswith((field, "task_contract", "body"))
+    inner = contract(budget=value, evidence_policy=value, acceptance=value, expiry_ms=None)
+    answer = kernel.once("POST", "/swarm/execute", task(f"inner{value}", "nothing", task_contract=inner))
+    assert answer.status in (200, 422)
+
+
+def test_other_methods_types_and_paths(runtime: Runtime) -> None:
+    """405, 415 and 404 come in the door's own form."""
+    kernel = Kernel(runtime.url)
+    assert kernel.once("GET", "/swarm/execute").status == 405
+    assert kernel.once("POST", "/swarm/verify", b"{}", content_type="text/plain").status == 415
+    for answer in (kernel.once("GET", "/swarm/nothing"), kernel.once("POST", "/swarm/verify", b"{")):
+        assert list(answer.json())[:2] == ["error", "code"]
+
+
+# Other processes
+
+
+def test_another_web_process_and_a_restart(runtime: Runtime) -> None:
+    """A repeat is answered with the same bytes by another process, and when everything was started anew.
+
+    The other process also checks more, as its operator wants: the whole schema.
+    """
+    kernel = Kernel(runtime.url)
+    finished, under_way = task("moved"), task("moving", inputs={"seconds": 1})
+    first = kernel.run(finished)
+    other = Kernel(runtime.another_web(SWARM_FULL_SCHEMA="on", SWARM_MODEL_ID="another-model"))
+    assert other.run(finished).body == first.body
+    with ThreadPoolExecutor(2) as pool:
+        both = [pool.submit(each.run, under_way) for each in (kernel, other)]
+        assert len({each.result(20).body for each in both}) == 1
+
+    schema = {"type": "object", "properties": {"answer": {"type": "string", "maxLength": 3}}}
+    assert other.post("/verify", verification('{"answer":"long"}', schema)).json()["reason_codes"] == [101]
+    assert other.post("/verify", verification('{"answer":"ok"}', schema)).json()["passed"] is True
+    hangs = {"properties": {"answer": {"type": "string", "pattern": "^(a+)+$"}}}
+    began = time.monotonic()
+    body = verification('{"answer":"' + "a" * 40 + '!"}', hangs)
+    assert other.post("/verify", body).json()["reason_codes"] == [101]
+    assert time.monotonic() - began < 10
+
+    runtime.stop()
+    runtime.start()
+    assert kernel.run(finished).body == first.body

@@ -1,0 +1,66 @@
+"""Agents whose work goes as the input says: well, slowly, wrongly, or only at the third try."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+from worker.agents.declare import agent
+from worker.errors import Failed, InvalidInput, Transient
+
+
+def tries(key: str) -> int:
+    """Counts the calls under this key, over all processes."""
+    path = Path(os.environ["MONEY_AGENTS_DIR"]) / key
+    with path.open("a") as file:
+        file.write("x")
+    return path.stat().st_size
+
+
+def work(job: Any) -> dict[str, Any]:
+    """Do what the input says."""
+    asked = job.input
+    match asked.get("do", "ok"):
+        case "sleep":
+            until = time.monotonic() + asked["seconds"]
+            while time.monotonic() < until:
+                job.progress(0.5, "asleep")
+                time.sleep(0.05)
+        case "flaky" if tries(asked["key"]) <= asked["fails"]:
+            raise Transient("not this time")
+        case "invalid":
+            raise InvalidInput(field="do", expected="another word")
+        case "fail":
+            raise Failed("NOT_DONE", "this cannot be done")
+    # Random, so that a second run would show.
+    return {"asked": asked, "run": secrets.token_hex(8)}
+
+
+SHARED: dict[str, Any] = {
+    "attempts": 1,
+    "time_limit": 20,
+    "input_schema": {"type": "object"},
+    "example_input": {"do": "ok"},
+    "example_output": {"asked": {"do": "ok"}, "run": "00"},
+}
+
+
+@agent("echo", price="0.01", inline=True, **SHARED)
+def echo(job: Any) -> dict[str, Any]:
+    """Short work, paid after it."""
+    return work(job)
+
+
+@agent("early", price="0.02", inline=True, settle="before_work", **SHARED)
+def early(job: Any) -> dict[str, Any]:
+    """Short work, paid before it where the contract says so."""
+    return work(job)
+
+
+@agent("long", price="0.03", inline=False, **SHARED)
+def long(job: Any) -> dict[str, Any]:
+    """Work that goes through the queue."""
+    return work(job)

@@ -1,0 +1,414 @@
+"""The facilitator client against a real server that lies: every call ends in an answer."""
+
+from __future__ import annotations
+
+import base64
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import jwt
+import pytest
+import structlog
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from tests.fakes import facilitator_faults as faults
+from tests.fakes.facilitator_server import FacilitatorServer
+from worker.payments.facilitator import MAX_BODY, Facilitator, HttpFacilitator
+from worker.payments.facilitator_auth import CdpAuth, StaticAuth
+from worker.payments.outcomes import (
+    Answer,
+    Invalid,
+    Refused,
+    Settled,
+    Unknown,
+    Unsure,
+    Valid,
+    classify_settle,
+    classify_verify,
+    supports,
+)
+
+PAYER = "0x" + "a1" * 20
+PAYEE = "0x" + "b2" * 20
+ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
+REQUIREMENTS: dict[str, Any] = {
+    "scheme": "exact",
+    "network": "eip155:84532",
+    "amount": "10000",
+    "asset": ASSET,
+    "payTo": PAYEE,
+    "maxTimeoutSeconds": 60,
+    "extra": {"name": "USDC", "version": "2"},
+}
+SECRET = "5ec2e7" * 10
+
+
+def payload(nonce: int = 1) -> dict[str, Any]:
+    """Return a payment payload; its signature is a marker that must never be logged."""
+    return {
+        "x402Version": 2,
+        "accepted": REQUIREMENTS,
+        "payload": {
+            "signature": "0x" + SECRET,
+            "authorization": {
+                "from": PAYER,
+                "to": PAYEE,
+                "value": "10000",
+                "validAfter": "0",
+                "validBefore": str(int(time.time()) + 600),
+                "nonce": f"0x{nonce:064x}",
+            },
+        },
+    }
+
+
+@pytest.fixture(name="server")
+def _server() -> Iterator[FacilitatorServer]:
+    with FacilitatorServer() as server:
+        yield server
+
+
+@pytest.fixture(name="client")
+def _client(server: FacilitatorServer) -> Iterator[HttpFacilitator]:
+    client = HttpFacilitator(server.url, verify_s=10, settle_s=10)
+    yield client
+    client.close()
+
+
+def settle(client: Facilitator, paid: dict[str, Any], *, earlier_unknown: bool = False) -> object:
+    """Settle and classify."""
+    return classify_settle(client.settle(paid, REQUIREMENTS), earlier_unknown=earlier_unknown)
+
+
+def test_an_honest_round(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """Verify, settle and supported work, and carry exactly the stored payload and our terms."""
+    paid = payload()
+    assert classify_verify(client.verify(paid, REQUIREMENTS)) == Valid()
+    found = settle(client, paid)
+    (moved,) = server.transfers()
+    assert found == Settled(moved["transaction"]) and server.charged(PAYER) == 10_000
+    assert supports(client.supported(), "eip155:84532")
+    for call in server.calls("verify") + server.calls("settle"):
+        assert call["body"] == {"x402Version": 2, "paymentPayload": paid, "paymentRequirements": REQUIREMENTS}
+        assert call["headers"]["content-type"] == "application/json"
+        assert "authorization" not in call["headers"]
+
+
+@pytest.mark.parametrize("status", [200, 400, 402])
+def test_a_refusal_is_read_on_every_status(
+    server: FacilitatorServer, client: HttpFacilitator, status: int
+) -> None:
+    """Facilitators say no with 200, 400 or 402: the body decides, and nothing has moved."""
+    server.plan("verify", faults.refuse("insufficient_funds", status=status))
+    server.plan("settle", faults.refuse("insufficient_funds", status=status))
+    assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Invalid("insufficient_funds")
+    assert settle(client, payload()) == Refused("insufficient_funds")
+    assert server.charged() == 0
+
+
+def test_pending_on_500_keeps_the_hash_and_ends_by_asking_again(
+    server: FacilitatorServer, client: HttpFacilitator
+) -> None:
+    """settlement_pending for N calls is unknown with one hash, until the same payload settles."""
+    server.plan("settle", faults.pending(moves=False), times=3)
+    paid = payload()
+    pending = [settle(client, paid, earlier_unknown=index > 0) for index in range(3)]
+    assert len(set(map(repr, pending))) == 1
+    assert isinstance(pending[0], Unknown) and pending[0].cause == "settlement_pending"
+    assert pending[0].transaction is not None and server.charged() == 0
+    assert settle(client, paid, earlier_unknown=True) == Settled(pending[0].transaction)
+    assert server.charged() == 10_000
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_dropped_connection_is_unknown_and_is_not_retried(
+    server: FacilitatorServer, client: HttpFacilitator, moves: bool
+) -> None:
+    """Whether the money moved or not, a drop looks the same; the client sends exactly one call."""
+    server.plan("settle", faults.drop(moves=moves))
+    paid = payload()
+    assert settle(client, paid) == Unknown("dropped")
+    assert len(server.calls("settle")) == 1 and server.charged() == (10_000 if moves else 0)
+    again = settle(client, paid, earlier_unknown=True)
+    if moves:
+        assert again == Unknown("invalid_exact_evm_nonce_already_used", None, nonce_used=True)
+    else:
+        assert isinstance(again, Settled)
+    assert server.charged() == 10_000
+
+
+def test_a_drop_on_a_kept_alive_connection_is_not_retried(
+    server: FacilitatorServer, client: HttpFacilitator
+) -> None:
+    """Also a reused connection that dies under a settle call is not silently tried again."""
+    assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Valid()
+    server.plan("settle", faults.drop(moves=True))
+    assert settle(client, payload()) == Unknown("dropped")
+    assert len(server.calls("settle")) == 1
+
+
+def test_a_reconciling_facilitator_gives_the_hash_again(
+    server: FacilitatorServer, client: HttpFacilitator
+) -> None:
+    """Where a repeated settle is answered with the first hash, the unknown ends as settled."""
+    server.reconciles = True
+    server.plan("settle", faults.drop(moves=True))
+    paid = payload()
+    settle(client, paid)
+    assert isinstance(settle(client, paid, earlier_unknown=True), Settled)
+    assert server.charged() == 10_000
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_hang_ends_by_timeout(server: FacilitatorServer, moves: bool) -> None:
+    """A facilitator that does not answer is given up on, as unknown; verify as no verdict."""
+    client = HttpFacilitator(server.url, verify_s=0.3, settle_s=0.3)
+    server.plan("settle", faults.hang(moves=moves))
+    server.plan("verify", faults.hang())
+    assert settle(client, payload()) == Unknown("timeout")
+    assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Unsure("timeout")
+    assert server.charged() == (10_000 if moves else 0)
+    server.release()
+    client.close()
+
+
+def test_a_body_that_trickles_is_given_up_on(server: FacilitatorServer) -> None:
+    """Bytes that keep coming slowly do not hold a call for ever."""
+    client = HttpFacilitator(server.url, connect_s=0.2, verify_s=0.3, settle_s=0.3)
+    server.plan("settle", faults.slow_body(0.1))
+    assert settle(client, payload()) == Unknown("timeout")
+    server.release()
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        (faults.garbage(moves=True), "garbage"),
+        (faults.garbage(502), "http_502"),
+        (faults.answer(200, "", moves=True), "empty"),
+        (faults.answer(200, "[1]"), "garbage"),
+        (faults.answer(200, "[" * 100_000), "garbage"),
+        (faults.answer(200, '"' + "x" * MAX_BODY + '"'), "too_large"),
+        (faults.answer(200, {}), "http_200"),
+        (faults.answer(503, {"error": "later"}), "http_503"),
+        (faults.answer(401, {"errorMessage": "unauthorized"}), "http_401"),
+        (faults.no_hash(), "success_without_hash"),
+        (faults.refuse("insufficient_funds", status=500), "insufficient_funds"),
+        (faults.refuse("settlement_pending"), "settlement_pending"),
+    ],
+)
+def test_what_is_no_certain_answer_is_unknown(
+    server: FacilitatorServer, client: HttpFacilitator, fault: faults.Fault, cause: str
+) -> None:
+    """Garbage, empty, oversized and undecided answers are unknown and leave the client usable."""
+    server.plan("settle", fault)
+    found = settle(client, payload())
+    assert isinstance(found, Unknown) and found.cause == cause
+    assert classify_verify(client.verify(payload(2), REQUIREMENTS)) == Valid()
+
+
+def test_a_redirect_is_not_followed(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """A payload goes nowhere but to the configured address."""
+    with FacilitatorServer() as other:
+        elsewhere = (("Location", f"{other.url}/settle"),)
+        server.plan("settle", faults.answer(307, "", headers=elsewhere))
+        assert settle(client, payload()) == Unknown("http_307")
+        assert other.calls() == []
+
+
+def test_nobody_listens() -> None:
+    """A closed port and an unknown name are the same answer: no connection."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        client = HttpFacilitator(f"http://127.0.0.1:{taken.getsockname()[1]}", connect_s=0.5)
+        assert client.settle(payload(), REQUIREMENTS) == Answer(fault="connect")
+        assert client.supported() == Answer(fault="connect")
+    assert HttpFacilitator("http://facilitator.invalid", connect_s=0.5).supported() == Answer(fault="connect")
+
+
+def test_a_server_without_tls_is_not_spoken_to(server: FacilitatorServer) -> None:
+    """An https address that answers in clear text gets nothing from us."""
+    client = HttpFacilitator(server.url.replace("http:", "https:"), connect_s=1, settle_s=1)
+    assert client.settle(payload(), REQUIREMENTS).fault == "tls"
+    assert server.calls() == []
+    assert ssl.create_default_context().verify_mode is ssl.CERT_REQUIRED
+
+
+def test_connections_are_kept_and_many_calls_fit(server: FacilitatorServer) -> None:
+    """More calls at once than the pool holds are all answered, each settled once."""
+    client = HttpFacilitator(server.url, connections=2, settle_s=5)
+    found: list[object] = []
+    threads = [
+        threading.Thread(target=lambda n=n: found.append(settle(client, payload(n)))) for n in range(12)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len(found) == 12 and all(isinstance(one, Settled) for one in found)
+    assert server.charged() == 120_000 and server.overlaps == 0
+    client.close()
+
+
+def test_logs_hold_no_payload(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """Neither a signature nor a wallet nor a facilitator's free text reaches a log line."""
+    server.plan("settle", faults.refuse("insufficient_funds"), faults.refuse("Traceback: secret text here"))
+    with structlog.testing.capture_logs() as lines:
+        for _ in range(2):
+            client.settle(payload(), REQUIREMENTS)
+        client.verify(payload(), REQUIREMENTS)
+    assert [line["event"] for line in lines] == ["facilitator.answered"] * 3
+    assert [line["code"] for line in lines] == ["insufficient_funds", "", ""]
+    text = json.dumps(lines)
+    for private in (SECRET, PAYER, PAYEE, "Traceback"):
+        assert private not in text
+
+
+def test_static_headers(server: FacilitatorServer) -> None:
+    """Fixed headers go with every call."""
+    client = HttpFacilitator(server.url, StaticAuth({"Authorization": "Bearer abc", "X-Seller": "7"}))
+    client.verify(payload(), REQUIREMENTS)
+    client.supported()
+    for call in server.calls():
+        assert call["headers"]["authorization"] == "Bearer abc" and call["headers"]["x-seller"] == "7"
+    client.close()
+
+
+def ed25519_secret(key: ed25519.Ed25519PrivateKey) -> str:
+    """Return the key as Coinbase hands it out: base64 of seed and public key."""
+    raw = serialization.Encoding.Raw
+    seed = key.private_bytes(raw, serialization.PrivateFormat.Raw, serialization.NoEncryption())
+    return base64.b64encode(
+        seed + key.public_key().public_bytes(raw, serialization.PublicFormat.Raw)
+    ).decode()
+
+
+def pem_secret(key: ec.EllipticCurvePrivateKey) -> str:
+    """Return the key as PEM on several lines."""
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()).decode()
+
+
+def cdp_keys() -> list[tuple[str, str, Any]]:
+    """Return every form of key with its algorithm and its public half."""
+    edwards, elliptic = ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
+    pem = pem_secret(elliptic)
+    return [
+        ("EdDSA", ed25519_secret(edwards), edwards.public_key()),
+        ("ES256", pem, elliptic.public_key()),
+        ("ES256", pem.replace("\n", "\\n"), elliptic.public_key()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "secret", "public"), cdp_keys(), ids=["ed25519", "pem", "pem-one-line"]
+)
+def test_a_cdp_token_is_bound_to_its_call(
+    server: FacilitatorServer, algorithm: str, secret: str, public: Any
+) -> None:
+    """Each call carries a fresh JWT for its own method and URL, verifiable with the public key."""
+    client = HttpFacilitator(f"{server.url}/", CdpAuth("key-1", secret))
+    client.verify(payload(), REQUIREMENTS)
+    client.settle(payload(), REQUIREMENTS)
+    client.supported()
+    host = server.url.removeprefix("http://")
+    seen = set()
+    for call, method in zip(server.calls(), ("POST", "POST", "GET"), strict=True):
+        token = call["headers"]["authorization"].removeprefix("Bearer ")
+        header = jwt.get_unverified_header(token)
+        claims = jwt.decode(token, public, algorithms=[algorithm])
+        assert (header["alg"], header["kid"], header["typ"]) == (algorithm, "key-1", "JWT")
+        assert len(header["nonce"]) == 16 and header["nonce"].isdigit()
+        assert (claims["sub"], claims["iss"]) == ("key-1", "cdp")
+        assert claims["exp"] - claims["nbf"] == 120
+        assert claims["uris"] == [f"{method} {host}/{call['operation']}"]
+        seen.add(header["nonce"])
+    assert len(seen) == 3
+    client.close()
+
+
+def test_a_cdp_token_names_the_path_below_the_base() -> None:
+    """The base's own path is part of what the token is good for."""
+    auth = CdpAuth("key-1", cdp_keys()[0][1], now=lambda: 1_800_000_000.9)
+    token = auth.token("POST", "https://api.cdp.coinbase.com/platform/v2/x402/settle")
+    claims = jwt.decode(token, options={"verify_signature": False})
+    assert claims["uris"] == ["POST api.cdp.coinbase.com/platform/v2/x402/settle"]
+    assert claims["nbf"] == 1_800_000_000
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "",
+        "not base64!",
+        base64.b64encode(b"x" * 32).decode(),
+        "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----",
+        pem_secret(ec.generate_private_key(ec.SECP384R1())),
+        pem_secret(ec.generate_private_key(ec.SECP256K1())),
+    ],
+)
+def test_a_wrong_cdp_key_is_told_at_once(secret: str) -> None:
+    """A key of another kind fails when the worker starts, without showing the key."""
+    with pytest.raises(ValueError, match="the key is neither") as caught:
+        CdpAuth("key-1", secret)
+    assert secret == "" or secret not in str(caught.value)
+
+
+def control(url: str, method: str, document: Any = None) -> Any:
+    """Speak to the fake's control route."""
+    data = None if document is None else json.dumps(document).encode()
+    request = urllib.request.Request(f"{url}/_control", data=data, method=method)
+    with urllib.request.urlopen(request, timeout=5) as response:
+        return json.load(response)
+
+
+def test_the_fake_is_steered_over_http() -> None:
+    """As a process of its own the fake takes faults, balances and resets over its control route."""
+    command = [sys.executable, "-m", "tests.fakes.facilitator_server", "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        url = json.loads(process.stdout.readline())["url"]
+        client = HttpFacilitator(url, settle_s=5)
+        control(url, "POST", {"operation": "settle", "faults": [{"kind": "drop", "moves": True}], "times": 1})
+        assert settle(client, payload()) == Unknown("dropped")
+        state = control(url, "GET")
+        assert [call["fault"] for call in state["calls"]] == ["drop"]
+        assert [moved["value"] for moved in state["transfers"]] == [10_000] and state["overlaps"] == 0
+        control(url, "POST", {"balances": {PAYER: 9_999}})
+        assert settle(client, payload(2)) == Refused("invalid_exact_evm_insufficient_balance")
+        control(url, "DELETE")
+        assert control(url, "GET")["calls"] == [] and isinstance(settle(client, payload(2)), Settled)
+        client.close()
+    finally:
+        process.terminate()
+        process.wait(5)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def test_the_fake_notices_settles_that_overlap(server: FacilitatorServer) -> None:
+    """Two open settles of one authorization are counted, since no worker may ever send them."""
+    client = HttpFacilitator(server.url, settle_s=5)
+    server.plan("settle", faults.hang())
+    paid = payload()
+    first = threading.Thread(target=client.settle, args=(paid, REQUIREMENTS))
+    first.start()
+    while not server.calls("settle"):
+        time.sleep(0.01)
+    client.settle(paid, REQUIREMENTS)
+    server.release()
+    first.join(5)
+    assert server.overlaps == 1 and server.charged() == 10_000
+    client.close()

@@ -1,0 +1,205 @@
+"""Answers in both readings, and error bodies."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.errors import BadRequest, Problem, Unavailable
+from worker.swarm import answers, policies, wire
+from worker.swarm.answers import Identity, Work
+from worker.swarm.candidate import AnswerRefused, Said
+from worker.swarm.wire import InlineEvidence
+
+VECTORS = Path(__file__).parent / "vectors"
+CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
+VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())["verify"]
+DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
+US = Identity("swarm-runtime", "swarm-model-v1")
+
+
+def verified(body: dict[str, Any]) -> dict[str, Any]:
+    """The way a door takes: bytes in, bytes out."""
+    request = wire.parse_verify(wire.read_json(json.dumps(body).encode()))
+    policies.require_binding(request.policy)
+    verdict = policies.evaluate(request.policy, request.candidate.output, request.output_schema)
+    answer: dict[str, Any] = json.loads(answers.verify_answer(verdict, request, US))
+    return answer
+
+
+def execute_request(**changes: Any) -> wire.ExecuteRequest:
+    body = {
+        "task_id": "task-1",
+        "execution_id": "exec-1",
+        "task_type": "swarm",
+        "inputs": {"prompt": "hello"},
+        "profile": "default",
+        "task_contract": copy.deepcopy(CONTRACT),
+        "stage": "EXPLORE",
+        "attempt_id": "attempt-1",
+    }
+    return wire.parse_execute({**body, **changes})
+
+
+@pytest.mark.parametrize("case", VERIFY)
+def test_every_recorded_verification_is_answered_alike(case: dict[str, Any]) -> None:
+    """The answer has the reference's values, keys and order of keys."""
+    answer = verified(case["request"])
+    assert answer == case["response"]
+    assert list(answer) == list(case["response"])
+
+
+def test_the_documents_example_is_answered_in_the_documents_form() -> None:
+    """With the elided policy hash computed, the example's answer has the same keys, types and meaning."""
+    example = copy.deepcopy(DOCUMENTS["verify"])
+    derived = hashlib.sha256(b"vp.schema_only.v1{}").hexdigest()
+    for bare in (derived, policies.KERNEL_HASHES[policies.SCHEMA_ONLY]):
+        example["request"]["policy"]["policy_hash"] = f"sha256:{bare}"
+        answer = verified(example["request"])
+        told = answer.pop("verifier_result_hash")
+        expected = {k: v for k, v in example["response"].items() if k != "verifier_result_hash"}
+        assert answer == expected
+        preimage = (
+            '{"candidate_id":"cand-7a3f","execution_id":"exec-4f2a9c","model_id":"swarm-model-v1","passed":true,'
+            f'"policy_hash":"sha256:{bare}","provider_family":"swarm-runtime","reason_codes":[],"score":1.0}}'
+        )
+        assert told == "sha256:" + hashlib.sha256(preimage.encode()).hexdigest()
+
+
+def test_the_documents_example_as_printed_is_refused_with_what_is_accepted() -> None:
+    """The abbreviated hash of the example is 400, and both accepted hashes are in what a user sees."""
+    with pytest.raises(policies.PolicyRefused) as caught:
+        verified(DOCUMENTS["verify"]["request"])
+    seen = answers.error_body(caught.value).decode()[: answers.USEFUL_CHARS]
+    assert "policy binding invalid: policy hash mismatch" in seen
+    assert "sha256:" + policies.KERNEL_HASHES[policies.SCHEMA_ONLY] in seen
+    assert "sha256:" + hashlib.sha256(b"vp.schema_only.v1{}").hexdigest() in seen
+
+
+def test_a_failure_keeps_its_codes_in_the_documents_form() -> None:
+    """Only a clean pass has no codes; the policy itself is judged as in the kernel's form."""
+    body = copy.deepcopy(DOCUMENTS["verify"]["request"])
+    body["policy"]["policy_hash"] = "sha256:" + policies.KERNEL_HASHES[policies.SCHEMA_ONLY]
+    body["candidate"]["output"] = {"answer": "no confidence"}
+    answer = verified(body)
+    assert (answer["passed"], answer["score"], answer["reason_codes"]) == (False, 0.0, [101])
+    assert answer["verification_status"] == "failed"
+
+
+def test_an_inconclusive_verdict_is_told_as_such() -> None:
+    """Evidence that could not be read is neither passed nor failed, in both readings."""
+    for prefix in ("", "sha256:"):
+        body = copy.deepcopy(VERIFY[0]["request"])
+        body["policy"]["policy_hash"] = prefix + body["policy"]["policy_hash"]
+        request = wire.parse_verify(body)
+        verdict = policies.evaluate(request.policy, request.candidate.output, request.output_schema)
+        answer = json.loads(answers.verify_answer(policies.with_evidence(verdict, [201]), request, US))
+        assert answer["verification_status"] == "inconclusive"
+        assert (answer["passed"], answer["reason_codes"]) == (False, [100, 201])
+
+
+def test_the_documents_execution_is_answered_in_its_shape() -> None:
+    """Replaying the documents' example gives its answer, with a reference that has a real digest."""
+    example = DOCUMENTS["execute"]
+    request = wire.parse_execute(example["request"])
+    expected = copy.deepcopy(example["response"])
+    payload = b"a file"
+    ref = answers.reference(
+        "https://runtime.local/task-abc-001/exec-4f2a9c",
+        sha256=hashlib.sha256(payload).hexdigest(),
+        size=len(payload),
+        mime="application/json",
+        created_at_ms=1718000000000,
+        identity=Identity("my-agent", "gpt-4o"),
+    )
+    output = expected["candidate_output"]
+    said = Said(
+        {}, output["answer"], {"confidence": 0.91, "check_summary": "stage=explore attempt=attempt-001"}
+    )
+    answer = answers.execute_answer(
+        Work(said, [InlineEvidence("text/plain", "trace:attempt-001")], [ref]), request
+    )
+    told = json.loads(answer.body)
+    expected["evidence_refs"][0]["digest"] = f"sha256:{hashlib.sha256(payload).hexdigest()}"
+    expected["evidence_refs"][0]["size_bytes"] = 6
+    assert told == expected
+    assert answer.notes == ()
+
+
+def test_all_three_keys_are_always_there() -> None:
+    """A kernel requires them even when there is no evidence."""
+    answer = answers.execute_answer(Work(Said(text="hi")), execute_request())
+    assert answer.body == b'{"candidate_output":{"answer":"hi"},"evidence_inline":[],"evidence_refs":[]}'
+
+
+def test_changed_evidence_is_noted() -> None:
+    """What had to be changed or left out is told to our own log."""
+    pieces = [InlineEvidence("image/png", "x"), InlineEvidence("text/html", "<p>")]
+    answer = answers.execute_answer(Work(Said(text="hi"), pieces), execute_request())
+    assert len(answer.notes) == 2
+    assert json.loads(answer.body)["evidence_inline"] == [{"mime": "text/plain", "content": "<p>"}]
+
+
+def test_an_answer_without_the_required_key_is_refused_by_reading() -> None:
+    """502 to a kernel, so that it tries again; 400 in the documents' form."""
+    for stage, status in (("EXPLORE", 502), ("explore", 400)):
+        with pytest.raises(AnswerRefused) as caught:
+            answers.execute_answer(Work(Said({"x": 1})), execute_request(stage=stage))
+        assert caught.value.status == status
+        assert "'answer'" in answers.error_body(caught.value).decode()[:512]
+
+
+def test_the_useful_part_of_an_error_comes_first() -> None:
+    """Message, code, field and expectation fit 512 characters however long everything is."""
+    problem = Problem(
+        "m" * 5000,
+        code="C" * 500,
+        field="f" * 5000,
+        expected=["e" * 3000, "\x01" * 3000],
+        received="r" * 5000,
+        advice="a" * 5000,
+        more={"deep": ["x" * 9000]},
+    )
+    text = answers.error_body(problem).decode()
+    body = json.loads(text)
+    assert list(body)[:6] == ["error", "code", "field", "expected", "received", "advice"]
+    assert text.index('"received"') <= answers.USEFUL_CHARS
+    assert len(text) < 2000
+
+
+def test_a_short_error_is_complete() -> None:
+    """Nothing is shortened without need, values keep their types, and absent details are absent."""
+    problem = BadRequest(
+        "profile x is not offered", field="profile", expected=["default", "fast"], received="x"
+    )
+    assert json.loads(answers.error_body(problem)) == {
+        "error": "profile x is not offered",
+        "code": "INVALID_REQUEST",
+        "field": "profile",
+        "expected": ["default", "fast"],
+        "received": "x",
+        "advice": "Correct the request; nothing was charged.",
+    }
+    assert "field" not in json.loads(answers.error_body(Unavailable()))
+
+
+def test_an_error_never_tells_the_kernel_to_stop_for_good() -> None:
+    """The words by which a kernel stops retrying are broken up, wherever an agent puts them."""
+    problem = Problem(
+        "Forced Offline By Policy", received="forced offline by policy", why="forced offline by POLICY"
+    )
+    assert b"forced offline by policy" not in answers.error_body(problem).lower()
+    json.loads(answers.error_body(problem))
+
+
+@pytest.mark.parametrize("odd", [float("nan"), b"x", "\ud800", object()])
+def test_odd_details_do_not_break_the_error(odd: Any) -> None:
+    """A detail that is no JSON is named by its type; the error still goes out."""
+    body = json.loads(answers.error_body(Problem("bad", received=odd, other=odd)))
+    assert body["error"] == "bad"
+    assert isinstance(body["received"], str)

@@ -1,0 +1,165 @@
+"""Receipts and payment answers: signed with the worker's key, checkable by anybody."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+from eth_account import Account
+from eth_account.messages import encode_typed_data
+from x402.schemas import SettleResponse
+
+from worker.payments.headers import MAX_WRITE_CHARS, response_headers
+from worker.payments.receipts import (
+    REFUND,
+    Refund,
+    RefundReason,
+    Settlement,
+    failed_response,
+    pending_response,
+    refund_digest,
+    settled_response,
+    sign_receipt,
+    sign_refund,
+)
+
+KEY = "0x" + "22" * 32
+WORKER = Account.from_key(KEY).address
+SETTLEMENT = Settlement(
+    network="eip155:84532",
+    resource_url="https://worker.example/execute",
+    payer="0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
+    transaction="0x" + "cd" * 32,
+    issued_at_s=1_800_000_000,
+)
+REFUND_DONE = Refund(
+    network="eip155:84532",
+    asset="0x036CbD53842c5426634e7929541eC2318f3dCF7e",
+    payer=SETTLEMENT.payer,
+    amount=10_000,
+    payment=SETTLEMENT.transaction,
+    refund="0x" + "ef" * 32,
+    reason=RefundReason.DUPLICATE,
+    contract_hash="sha256:" + "a" * 64,
+    issued_at_s=1_800_000_100,
+)
+DOMAIN_FIELDS = [
+    {"name": "name", "type": "string"},
+    {"name": "version", "type": "string"},
+    {"name": "chainId", "type": "uint256"},
+]
+
+
+def sign(digest: bytes) -> bytes:
+    """Sign as the worker does."""
+    return bytes(Account.unsafe_sign_hash(digest, KEY).signature)
+
+
+def signer_of(signed: dict[str, Any], name: str, primary: str, fields: list[tuple[str, str]]) -> str:
+    """Recover a signer the way an outsider would: typed data through eth_account alone."""
+    typed = {
+        "types": {
+            "EIP712Domain": DOMAIN_FIELDS,
+            primary: [{"name": field, "type": kind} for field, kind in fields],
+        },
+        "primaryType": primary,
+        "domain": {"name": name, "version": "1", "chainId": 1},
+        "message": signed["payload"],
+    }
+    return str(Account.recover_message(encode_typed_data(full_message=typed), signature=signed["signature"]))
+
+
+RECEIPT_FIELDS = [
+    ("version", "uint256"),
+    ("network", "string"),
+    ("resourceUrl", "string"),
+    ("payer", "string"),
+    ("issuedAt", "uint256"),
+    ("transaction", "string"),
+]
+
+
+def test_a_receipt_recovers_to_the_worker() -> None:
+    """An outsider with the published types recovers the worker's wallet from a receipt."""
+    receipt = sign_receipt(SETTLEMENT, sign)
+    assert set(receipt) == {"format", "payload", "signature"} and receipt["format"] == "eip712"
+    assert signer_of(receipt, "x402 receipt", "Receipt", RECEIPT_FIELDS) == WORKER
+    assert receipt["payload"]["transaction"] == SETTLEMENT.transaction
+
+
+@pytest.mark.parametrize("field", ["network", "resourceUrl", "payer", "issuedAt", "transaction"])
+def test_a_changed_receipt_is_worthless(field: str) -> None:
+    """Changing any field makes the signature somebody else's."""
+    receipt = sign_receipt(SETTLEMENT, sign)
+    receipt["payload"][field] = 7 if field == "issuedAt" else "other"
+    assert signer_of(receipt, "x402 receipt", "Receipt", RECEIPT_FIELDS) != WORKER
+
+
+def test_a_settled_answer_carries_its_receipt() -> None:
+    """PAYMENT-RESPONSE has the published place for the receipt, and its schema describes it."""
+    answer = settled_response(SETTLEMENT, sign)
+    entry = answer["extensions"]["offer-receipt"]
+    jsonschema.Draft202012Validator.check_schema(entry["schema"])
+    jsonschema.validate(entry["info"], entry["schema"])
+    assert entry["info"]["receipt"] == sign_receipt(SETTLEMENT, sign)
+    read = SettleResponse.model_validate(answer)
+    assert read.success and read.transaction == SETTLEMENT.transaction and read.payer == SETTLEMENT.payer
+    (header,) = response_headers(answer).values()
+    assert len(header) < MAX_WRITE_CHARS / 2
+
+
+def test_answers_of_payments_that_did_not_settle() -> None:
+    """A refusal says why and has no transaction; a pending one may name the hash to watch."""
+    refused = SettleResponse.model_validate(failed_response("insufficient_funds", "eip155:8453", "0xab"))
+    assert (refused.success, refused.error_reason, refused.transaction) == (False, "insufficient_funds", "")
+    assert "payer" not in failed_response("invalid_payload", "eip155:8453")
+    pending = SettleResponse.model_validate(pending_response("eip155:8453", "0xab", "0xcd"))
+    assert (pending.success, pending.error_reason, pending.transaction) == (
+        False,
+        "settlement_pending",
+        "0xcd",
+    )
+    assert pending_response("eip155:8453", "0xab")["transaction"] == ""
+
+
+def test_a_refund_receipt_recovers_to_the_worker() -> None:
+    """The documented struct and domain are all an outsider needs to check a refund receipt."""
+    signed = sign_refund(REFUND_DONE, sign)
+    fields = [
+        ("version", "uint256"),
+        ("network", "string"),
+        ("asset", "string"),
+        ("payer", "string"),
+        ("amount", "string"),
+        ("payment", "string"),
+        ("refund", "string"),
+        ("reason", "string"),
+        ("contract", "string"),
+        ("issuedAt", "uint256"),
+    ]
+    assert tuple(fields) == REFUND.fields
+    assert signer_of(signed, "hire refund receipt", "RefundReceipt", fields) == WORKER
+    digest = refund_digest(signed["payload"])
+    assert Account._recover_hash(digest, signature=signed["signature"]) == WORKER
+    assert signed["payload"]["reason"] == "duplicate_payment" and signed["payload"]["amount"] == "10000"
+    signed["payload"]["amount"] = "10001"
+    assert signer_of(signed, "hire refund receipt", "RefundReceipt", fields) != WORKER
+    json.dumps(signed)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"amount": 0}, {"amount": -1}, {"payment": ""}, {"refund": "0x12"}, {"refund": "pending"}]
+)
+def test_no_receipt_for_a_refund_that_did_not_happen(changes: dict[str, Any]) -> None:
+    """A refund receipt needs an amount and both transaction hashes."""
+    with pytest.raises(ValueError, match="refund receipt"):
+        sign_refund(replace(REFUND_DONE, **changes), sign)
+
+
+def test_a_signer_that_fails_is_noticed() -> None:
+    """A signature of another length is never handed out."""
+    with pytest.raises(ValueError, match="65 bytes"):
+        sign_receipt(SETTLEMENT, lambda digest: b"\x00" * 64)

@@ -1,0 +1,1 @@
+"""Reading free text without a model: sentences, their weight, and answers in the shape of a schema."""

@@ -1,0 +1,47 @@
+"""`worker local`: everything a laptop needs, in one supervised tree."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    local = commands.add_parser("local", help="run everything on this machine, with its own store")
+    local.add_argument("--port", type=int, help="where the web process listens (default: PORT, or 8000)")
+    local.add_argument("--state", metavar="DIR", help="where store, files and keys are kept (default: var)")
+    local.add_argument("--web", type=int, metavar="N", help="web processes (default: 1)")
+    local.add_argument("--work", type=int, default=1, metavar="N", help="work trees")
+    local.add_argument(
+        "--prove", action="store_true", help="let a seeker hire it when it is up, then serve on"
+    )
+    local.add_argument("--once", action="store_true", help="let a seeker hire it when it is up, then end")
+    local.set_defaults(handler=run_local)
+
+
+def run_local(args: argparse.Namespace) -> int:
+    from worker.local.tree import LocalTree
+
+    environ = dict(os.environ)
+    if args.port is not None:
+        environ["PORT"] = str(args.port)
+    if args.state is not None:
+        environ["WORKER_STATE_DIR"] = args.state
+    if args.web is not None:
+        environ["WEB_CONCURRENCY"] = str(args.web)
+    prove = _proof(environ) if args.prove or args.once else None
+    return LocalTree(environ, work_trees=args.work).run(once=args.once, prove=prove)
+
+
+def _proof(environ: Mapping[str, str]) -> Callable[[dict[str, Any]], int]:
+    """What a hire needs is imported while the tree starts its programs, not before."""
+
+    def prove(facts: dict[str, Any]) -> int:
+        from worker.local.demo import prove
+
+        return prove(facts, Path(environ.get("WORKER_STATE_DIR") or "var").resolve())
+
+    return prove

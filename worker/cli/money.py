@@ -1,0 +1,245 @@
+"""`worker money`: where every cent is, and the few things about money that only the operator decides."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from worker.cli.money_unknown import resolve_refused, resolve_settled, unknown_lines
+from worker.cli.target import settings_with_key
+from worker.contracts.amounts import to_atomic, to_text
+from worker.errors import Conflict, NotFound
+from worker.executions.events import iso
+from worker.logs import configure
+from worker.parts import Parts
+from worker.payments.leg_books import LegName
+from worker.payments.legs import LegKind, LegState
+from worker.payments.report import Books, PaymentRow, Totals, imbalances, read_journal, read_line
+
+_PAGE = 5_000
+REASONS = ("quality_rejected", "customer_request", "overcharge", "duplicate_payment", "other")
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add `money` and its commands. Each sets `handler`: arguments in, exit code out."""
+    money = subparsers.add_parser("money", help="what was claimed, settled, owed and given back")
+    commands = money.add_subparsers(dest="money_command", required=True, metavar="COMMAND")
+
+    def command(
+        name: str, handler: Callable[[argparse.Namespace], int], help: str
+    ) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = commands.add_parser(name, help=help)
+        made.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
+        made.set_defaults(handler=handler)
+        return made
+
+    report = command("report", run_report, "sums, and whether they balance (exit code 1 if not)")
+    report.add_argument("--by", choices=("seeker", "agent", "day"))
+    report.add_argument("--csv", action="store_true")
+    command("unknown", run_unknown, "payments, legs and transfers that wait for an answer or for you")
+    resolve = command("resolve", run_resolve, "end a payment whose outcome nobody told us")
+    resolve.add_argument("execution", metavar="EXECUTION")
+    resolve.add_argument("number", type=int, metavar="NUMBER")
+    outcome = resolve.add_mutually_exclusive_group(required=True)
+    outcome.add_argument("--settled", metavar="HASH", help="the transaction, which the chain must confirm")
+    outcome.add_argument("--refused", action="store_true", help="it can never land any more")
+    refund = command("refund", run_refund, "give money back, or try a refused refund again")
+    refund.add_argument("execution", metavar="EXECUTION")
+    refund.add_argument("--number", type=int, help="which payment (default: the one that bought the work)")
+    refund.add_argument("--amount", help="USDC (default: all that is left)")
+    refund.add_argument("--reason", choices=REASONS, default="quality_rejected")
+    fees = command("fees", run_fees, "platform fees by wallet: gathering, owed, paid")
+    fees.add_argument("--retry", action="store_true", help="try refused fee legs again")
+    journal = command("journal", run_journal, "every booked fact, oldest first")
+    journal.add_argument("execution", nargs="?", metavar="EXECUTION", help="of one execution, with receipts")
+
+
+def _parts(args: argparse.Namespace) -> Parts:
+    settings = settings_with_key(args.state, os.environ)
+    configure(settings)  # standard output is the report's alone
+    return Parts(settings, "cli")
+
+
+# report
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Journal and counters of one moment."""
+
+    books: Books
+    counters: dict[str, int]
+    gathered: dict[str, int]
+
+
+def snapshot(parts: Parts) -> Snapshot:
+    """Counters and the journal's length are read together; the journal's lines never change after."""
+    keys = parts.keys
+    with parts.client.pipeline(transaction=True) as pipe:
+        pipe.llen(keys.journal)
+        pipe.hgetall(keys.sums)
+        pipe.hgetall(keys.wallets)
+        length, sums, wallets = pipe.execute()
+    counters = {name.decode(): int(value) for name, value in sums.items()}
+    fees = {name.decode().partition(" "): int(value) for name, value in wallets.items()}
+    gathered = {name[2]: amount for name, amount in fees.items() if name[0] == "fee" and amount}
+    return Snapshot(read_journal(journal_lines(parts, keys.journal, length)), counters, gathered)
+
+
+def journal_lines(parts: Parts, key: str, length: int) -> Iterator[str]:
+    for start in range(0, length, _PAGE):
+        found: Any = parts.client.lrange(key, start, min(start + _PAGE, length) - 1)
+        yield from (line.decode() for line in found)
+
+
+def run_report(args: argparse.Namespace) -> int:
+    """0 when the sums balance, 1 when they do not."""
+    parts = _parts(args)
+    found = snapshot(parts)
+    if args.by:
+        _table(args.by, found.books.grouped(_grouping(parts, args.by, found.books)), as_csv=args.csv)
+    else:
+        _table("all", {"all": found.books.totals()}, as_csv=args.csv)
+    wrong = imbalances(found.books, found.counters, found.gathered)
+    for line in found.books.strays:
+        print(f"note: {line.fact} {line.id} {line.number} {line.detail}", file=sys.stderr)
+    for each in wrong:
+        print(f"does not balance: {each}", file=sys.stderr)
+    if not wrong:
+        print("balanced: claimed = settled + refused + released + open", file=sys.stderr)
+        print("balanced: settled = kept + fees + refunds", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _grouping(parts: Parts, by: str, books: Books) -> Callable[[PaymentRow], str]:
+    if by == "seeker":
+        return lambda row: row.payer
+    if by == "day":
+        return lambda row: iso(row.claimed_at)[:10]
+    ids = sorted({id for id, _ in books.rows})
+    agents: dict[str, str] = {}
+    for start in range(0, len(ids), _PAGE):
+        with parts.client.pipeline(transaction=False) as pipe:
+            for id in ids[start : start + _PAGE]:
+                pipe.hget(parts.keys.record(id), "agent")
+            found = pipe.execute()
+        agents |= {id: agent.decode() for id, agent in zip(ids[start:], found, strict=False) if agent}
+    return lambda row: agents.get(row.id, "(removed)")
+
+
+def _table(what: str, groups: dict[str, Totals], *, as_csv: bool) -> None:
+    names = Totals.names()
+    rows = [[what, *names]]
+    for name, totals in groups.items():
+        amounts = [_usdc(getattr(totals, column)) for column in names[1:]]
+        rows.append([name, str(totals.payments), *amounts])
+    if as_csv:
+        csv.writer(sys.stdout).writerows(rows)
+        return
+    wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        first, *rest = (cell.ljust(wide[0]) if n == 0 else cell.rjust(wide[n]) for n, cell in enumerate(row))
+        print("  ".join((first, *rest)))
+
+
+def _usdc(amount: int) -> str:
+    return to_text(amount) if amount >= 0 else f"-{to_text(-amount)}"
+
+
+# unknown, resolve
+
+
+def run_unknown(args: argparse.Namespace) -> int:
+    """0 when nothing waits, 1 when something does."""
+    parts = _parts(args)
+    lines = list(unknown_lines(parts, snapshot(parts).books))
+    for line in lines:
+        print(line)
+    if not lines:
+        print("nothing is unknown, refused or unexplained", file=sys.stderr)
+    return 1 if lines else 0
+
+
+def run_resolve(args: argparse.Namespace) -> int:
+    parts = _parts(args)
+    if args.settled:
+        print(resolve_settled(parts, args.execution, args.number, args.settled))
+    else:
+        print(resolve_refused(parts, args.execution, args.number))
+    return 0
+
+
+# refund, fees, journal
+
+
+def run_refund(args: argparse.Namespace) -> int:
+    parts = _parts(args)
+    money = parts.ledger.money(args.execution)
+    if money is None:
+        raise NotFound(f"execution {args.execution[:64]} has no money")
+    number = args.number or money.paid
+    if not number:
+        raise Conflict("nothing was paid, so nothing can be given back")
+    amount = None if args.amount is None else to_atomic(args.amount, field="--amount")
+    what, detail = parts.leg_books.owe(args.execution, number, amount, args.reason)
+    if what == "under_way" and args.amount is None:
+        return _retry(parts, LegName(LegKind.REFUND, args.execution, number))
+    said = {
+        "none": "there is no such payment",
+        "open": "the execution has not ended: cancel it first",
+        "unsettled": f"the payment is {detail}, not settled",
+        "under_way": f"a refund of this payment is {detail}",
+    }
+    if what == "above":
+        raise Conflict(f"at most {to_text(int(detail))} USDC of this payment can be given back")
+    if what != "due":
+        raise Conflict(said[what])
+    print(f"{to_text(int(detail))} USDC go back; the clock sends them")
+    return 0
+
+
+def _retry(parts: Parts, leg: LegName) -> int:
+    what = parts.leg_books.retry(leg)
+    if what != "due":
+        found = parts.leg_books.get(leg)
+        state = found.state if found else LegState.DUE
+        raise Conflict(f"this leg is {state}; it can be tried again when it was refused or has run out")
+    print(f"{leg.member} is tried again with the same nonce")
+    return 0
+
+
+def run_fees(args: argparse.Namespace) -> int:
+    parts = _parts(args)
+    found = snapshot(parts)
+    for wallet in sorted({*found.books.fees_by_wallet, *found.gathered}):
+        legs = parts.leg_books.fee_legs(wallet)
+        paid = sum(leg.amount for leg in legs if leg.state is LegState.SETTLED)
+        owed = sum(leg.amount for leg in legs if leg.state is not LegState.SETTLED)
+        gathering = found.gathered.get(wallet, 0)
+        print(f"{wallet}  gathering {to_text(gathering)}  owed {to_text(owed)}  paid {to_text(paid)}")
+        for leg in legs:
+            more = leg.transaction or leg.code or leg.cause
+            print(f"  {leg.name.number}  {to_text(leg.amount)}  {leg.state}  {more}".rstrip())
+            if args.retry and leg.state is LegState.REFUSED:
+                _retry(parts, leg.name)
+    return 0
+
+
+def run_journal(args: argparse.Namespace) -> int:
+    parts = _parts(args)
+    key = parts.keys.ledger(args.execution) if args.execution else parts.keys.journal
+    length: Any = parts.client.llen(key)
+    for text in journal_lines(parts, key, length):
+        line = read_line(text)
+        amount = to_text(line.amount)
+        print(f"{iso(line.at)}  {line.fact}  {line.id}  {line.number}  {amount}  {line.detail}")
+    money = parts.ledger.money(args.execution) if args.execution else None
+    for payment in money.payments if money else ():
+        for receipt in parts.leg_books.receipts(args.execution, payment.number):
+            print(f"refund receipt {payment.number}.{receipt.ordinal}: {receipt.signed or '(none)'}")
+    return 0

@@ -1,0 +1,82 @@
+"""`worker webhooks`: who was told what, which calls failed, and sending one again."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+
+from worker.cli.target import settings_for
+from worker.delivery.outbound import redact
+from worker.delivery.outbox import Attempted, Notice, Outbox
+from worker.delivery.webhooks import hooks_of
+from worker.errors import NotFound
+from worker.executions.events import iso
+from worker.parts import Parts
+
+
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    webhooks = subparsers.add_parser("webhooks", help="who was told what, and sending it again")
+    commands = webhooks.add_subparsers(dest="webhooks_command", required=True, metavar="COMMAND")
+
+    def command(
+        name: str, handler: Callable[[argparse.Namespace], int], help: str
+    ) -> argparse.ArgumentParser:
+        made: argparse.ArgumentParser = commands.add_parser(name, help=help)
+        made.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
+        made.set_defaults(handler=handler)
+        return made
+
+    listing = command("list", run_list, "an execution's webhooks and every attempt to call them")
+    listing.add_argument("execution", metavar="EXECUTION")
+    resend = command("resend", run_resend, "call a webhook once more, whatever became of it")
+    resend.add_argument("execution", metavar="EXECUTION")
+    resend.add_argument("kind", metavar="KIND", help="completed, failed or partial-N, as `list` shows it")
+    resend.add_argument("hook", metavar="HOOK", type=int, help="the number that `list` shows")
+    command("hosts", run_hosts, "hosts that take nothing now, and since when")
+
+
+def run_list(args: argparse.Namespace) -> int:
+    parts = Parts(settings_for(args.state, os.environ), "cli")
+    hooks = hooks_of(parts.executions.get(args.execution))
+    if not hooks:
+        print("this execution has no webhooks")
+    for number, hook in enumerate(hooks):
+        print(f"webhook {number}: {redact(hook.url)}")
+    for each in _outbox(parts).journal(args.execution):
+        print(f"{each.notice.kind} to webhook {each.notice.hook}: {_standing(each)}")
+        for line in each.lines:
+            at, _, what = line.partition(" ")
+            print(f"  {iso(int(at))}  {what}")
+    return 0
+
+
+def run_resend(args: argparse.Namespace) -> int:
+    parts = Parts(settings_for(args.state, os.environ), "cli")
+    parts.executions.get(args.execution)
+    if not _outbox(parts).resend(Notice(args.execution, args.kind, args.hook)):
+        raise NotFound(
+            f"there is no notice {args.kind!r} for webhook {args.hook}; see `worker webhooks list`"
+        )
+    print("it goes out with the clock's next tick")
+    return 0
+
+
+def run_hosts(args: argparse.Namespace) -> int:
+    rows = _outbox(Parts(settings_for(args.state, os.environ), "cli")).failing()
+    for row in rows:
+        print(f"{row.host}  {row.failures} failed since {iso(row.since)}, last {iso(row.last)}")
+    if not rows:
+        print("no host fails")
+    return 0
+
+
+def _outbox(parts: Parts) -> Outbox:
+    """Without the key that signs: nothing is sent from here."""
+    return Outbox(parts.client, parts.keys, test_clock=parts.settings.worker_env == "test")
+
+
+def _standing(each: Attempted) -> str:
+    if each.due is None:
+        return f"{each.attempts} attempts, done" if each.lines else "not sent yet"
+    return f"{each.attempts} attempts, next at {iso(each.due)}"

@@ -1,0 +1,252 @@
+"""Ethereum signatures over contract hashes and other digests: made, recovered, checked.
+
+A party signs the ASCII text of the contract's hash as EIP-191 says; some wallets sign the 32 bytes
+instead, and the verifier accepts and records that. libsecp256k1 does the arithmetic where coincurve
+is installed, pure Python elsewhere. eth_account and web3 are left out: they double a web process's start.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Literal, Protocol
+
+from Crypto.Hash import keccak as _keccak
+
+from worker.contracts.fields import shown
+from worker.errors import BadRequest, Forbidden
+
+ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
+_SIGNATURE = re.compile(r"(?:sig_)?(?:0[xX])?([0-9a-fA-F]{130})")
+_HASH = re.compile(r"sha256:([0-9a-f]{64})")
+_KEY = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
+# The last byte of a signature: a bare parity, or that plus 27.
+_PARITY = {0: 0, 1: 1, 27: 0, 28: 1}
+
+
+class SignatureInvalid(Forbidden):
+    code = "SIGNATURE_INVALID"
+    message = "the signature does not prove what it should"
+    advice = "Sign the text of the hash with the wallet that the contract names; nothing was charged."
+
+
+class Backend(Protocol):
+    """The curve arithmetic. Points are 64 bytes, signatures r and s with a parity."""
+
+    name: str
+
+    def public_key(self, key: bytes) -> bytes: ...
+
+    def sign(self, digest: bytes, key: bytes) -> tuple[bytes, int]: ...
+
+    def recover(self, digest: bytes, rs: bytes, parity: int) -> bytes:
+        """The signer's point; ValueError when there is none."""
+        ...
+
+
+class SignatureVerifier(Protocol):
+    """Decides whether a wallet signed a contract's hash. Contract wallets need another than ours."""
+
+    def verify(self, contract_hash: str, signature: str, wallet: str, *, field: str) -> Verified:
+        """Says which scheme matched, or raises `SignatureInvalid`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was proven, and by which reading of "signed the hash"."""
+
+    scheme: str
+    address: str
+
+
+class Eip191Verifier:
+    """Wallets with a key of their own: first the text of the hash, then its 32 bytes."""
+
+    def verify(self, contract_hash: str, signature: str, wallet: str, *, field: str) -> Verified:
+        match = _HASH.fullmatch(contract_hash)
+        if match is None:
+            raise BadRequest(
+                "not a contract hash", field="hash", expected="sha256:<64 hex>", received=shown(contract_hash)
+            )
+        raw = decode_signature(signature, field=field)
+        signer = recover_digest(eip191_digest(contract_hash.encode()), raw, field=field)
+        if same_address(signer, wallet):
+            return Verified("eip191-text", signer)
+        other = recover_digest(eip191_digest(bytes.fromhex(match[1])), raw, field=field)
+        if same_address(other, wallet):
+            return Verified("eip191-digest", other)
+        raise SignatureInvalid(
+            "another key signed this, or something else was signed",
+            field=field,
+            expected=shown(wallet),
+            received=signer,
+        )
+
+
+def keccak(data: bytes) -> bytes:
+    """Keccak-256, Ethereum's hash (not the later SHA-3)."""
+    return _keccak.new(data=data, digest_bits=256).digest()
+
+
+def eip191_digest(message: bytes) -> bytes:
+    """What a wallet's personal_sign puts its signature under."""
+    return keccak(b"\x19Ethereum Signed Message:\n" + str(len(message)).encode() + message)
+
+
+def sign_text(text: str, key: str | bytes, *, using: Backend | None = None) -> str:
+    """An EIP-191 signature over the text, as 0x and 130 hex digits."""
+    return "0x" + sign_digest(eip191_digest(text.encode("utf-8")), key, using=using).hex()
+
+
+def recover_text(text: str, signature: str, *, using: Backend | None = None) -> str:
+    """The checksum address whose key signed the text."""
+    return recover_digest(eip191_digest(text.encode("utf-8")), decode_signature(signature), using=using)
+
+
+def sign_digest(digest: bytes, key: str | bytes, *, using: Backend | None = None) -> bytes:
+    """65 bytes r, s, v over a finished digest, with a low s and v of 27 or 28."""
+    if len(digest) != 32:
+        raise ValueError("a digest is 32 bytes")
+    rs, parity = (using or backend()).sign(digest, key_bytes(key))
+    return rs + bytes([27 + parity])
+
+
+def recover_digest(
+    digest: bytes, signature: bytes, *, field: str = "signature", using: Backend | None = None
+) -> str:
+    """The checksum address whose key signed this digest."""
+    if len(digest) != 32:
+        raise ValueError("a digest is 32 bytes")
+    if len(signature) != 65:
+        raise SignatureInvalid(
+            "the signature has a wrong length", field=field, expected="65 bytes", received=len(signature)
+        )
+    parity = _PARITY.get(signature[64])
+    if parity is None:
+        raise SignatureInvalid(
+            "the signature's last byte is wrong", field=field, expected=[0, 1, 27, 28], received=signature[64]
+        )
+    r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big")
+    if not 0 < r < ORDER or not 0 < s <= ORDER // 2:
+        # The same signature with s mirrored is valid mathematics; one payment must have one signature.
+        raise SignatureInvalid("the signature is out of range", field=field, expected="r within, s low")
+    try:
+        point = (using or backend()).recover(digest, signature[:64], parity)
+    except ValueError:
+        raise SignatureInvalid("no key can have made this signature", field=field) from None
+    return _address_of_point(point)
+
+
+def decode_signature(text: Any, *, field: str = "signature") -> bytes:
+    """The 65 bytes of a hex signature, with or without 0x, after an optional sig_."""
+    match = _SIGNATURE.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise SignatureInvalid(
+            "the signature cannot be read",
+            field=field,
+            expected="0x and 130 hex digits",
+            received=shown(text),
+        )
+    return bytes.fromhex(match[1])
+
+
+def address_of(key: str | bytes, *, using: Backend | None = None) -> str:
+    """The checksum address of a private key."""
+    return _address_of_point((using or backend()).public_key(key_bytes(key)))
+
+
+def is_address(text: Any) -> bool:
+    """Whether this is 0x and 40 hex digits, in any case."""
+    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
+
+
+def same_address(one: str, other: str) -> bool:
+    """Whether both are addresses and the same; upper and lower case do not differ."""
+    return is_address(one) and is_address(other) and one.lower() == other.lower()
+
+
+def checksum_address(address: str) -> str:
+    """The EIP-55 spelling of an address."""
+    if not is_address(address):
+        raise ValueError("not an address")
+    digits = address[2:].lower()
+    marks = keccak(digits.encode()).hex()
+    return "0x" + "".join(d.upper() if int(m, 16) > 7 else d for d, m in zip(digits, marks, strict=False))
+
+
+def key_bytes(key: str | bytes) -> bytes:
+    """The 32 bytes of a private key; the refusal never repeats it."""
+    if isinstance(key, str):
+        match = _KEY.fullmatch(key)
+        key = bytes.fromhex(match[1]) if match else b""
+    if len(key) != 32 or not 0 < int.from_bytes(key, "big") < ORDER:
+        raise ValueError("a private key is 64 hex digits, not zero and below the order of the curve")
+    return key
+
+
+@cache
+def backend(name: Literal["auto", "coincurve", "native"] = "auto") -> Backend:
+    """The arithmetic by name; `auto` takes the fast one where it is installed."""
+    if name == "native":
+        return _Native()
+    try:
+        return _Coincurve()
+    except ImportError:
+        if name == "coincurve":
+            raise
+        return _Native()
+
+
+class _Coincurve:
+    name = "coincurve"
+
+    def __init__(self) -> None:
+        import coincurve
+
+        self._private = coincurve.PrivateKey
+        self._public = coincurve.PublicKey
+
+    def public_key(self, key: bytes) -> bytes:
+        return bytes(self._public.from_valid_secret(key).format(compressed=False)[1:])
+
+    def sign(self, digest: bytes, key: bytes) -> tuple[bytes, int]:
+        made = self._private(key).sign_recoverable(digest, hasher=None)
+        return bytes(made[:64]), made[64]
+
+    def recover(self, digest: bytes, rs: bytes, parity: int) -> bytes:
+        found = self._public.from_signature_and_message(rs + bytes([parity]), digest, hasher=None)
+        return bytes(found.format(compressed=False)[1:])
+
+
+class _Native:
+    name = "native"
+
+    def __init__(self) -> None:
+        from eth_keys.backends.native.main import NativeECCBackend
+        from eth_keys.exceptions import BadSignature
+        from eth_keys.main import KeyAPI
+
+        self._keys = KeyAPI(NativeECCBackend())
+        self._refusal = BadSignature
+
+    def public_key(self, key: bytes) -> bytes:
+        return bytes(self._keys.private_key_to_public_key(self._keys.PrivateKey(key)).to_bytes())
+
+    def sign(self, digest: bytes, key: bytes) -> tuple[bytes, int]:
+        made = bytes(self._keys.ecdsa_sign(digest, self._keys.PrivateKey(key)).to_bytes())
+        return made[:64], made[64]
+
+    def recover(self, digest: bytes, rs: bytes, parity: int) -> bytes:
+        try:
+            made = self._keys.Signature(rs + bytes([parity]))
+            return bytes(self._keys.ecdsa_recover(digest, made).to_bytes())
+        except self._refusal as fault:
+            raise ValueError("no such point") from fault
+
+
+def _address_of_point(point: bytes) -> str:
+    return checksum_address("0x" + keccak(point)[-20:].hex())

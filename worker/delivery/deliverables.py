@@ -1,0 +1,209 @@
+"""What was made, as a seeker may have it: names, URLs and checksums, and the bytes behind them.
+
+A URL carries 128 bits that only we can make, so whoever has it may read; nothing opens before the
+money has settled.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from worker.agents.declare import Capability
+from worker.contracts.canonical import canonical
+from worker.delivery.files import FileRef, Files
+from worker.delivery.serve import Reply, reply_for
+from worker.errors import Forbidden, NotFound
+from worker.executions.events import Event, Kind, iso
+from worker.executions.record import Execution
+from worker.executions.service import Executions
+from worker.executions.states import State
+
+OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """Both forms in which HIRE shows a result."""
+
+    deliverables: list[dict[str, Any]]
+    output: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Deliverables:
+    """Makes URLs for what an execution delivered, and opens them."""
+
+    executions: Executions
+    files: Files
+    public_url: str
+    secret: str
+    retention_us: int
+
+    def task_url(self, id: str) -> str:
+        return f"{self.public_url}/tasks/{id}"
+
+    def links(self, id: str) -> dict[str, str]:
+        task = self.task_url(id)
+        return {"self": task, "stream": f"{self.public_url}/stream/{id}", "cancel": task}
+
+    def expires_at(self, execution: Execution) -> str:
+        return iso(execution.ended + self.retention_us)
+
+    def shown(self, execution: Execution) -> Shown:
+        """The deliverables of a completed execution."""
+        result = execution.result
+        refs = [FileRef(**described) for described in result["files"]]
+        listed = [self._listed(execution, str(at), ref) for at, ref in enumerate(refs)]
+        if result["type"] == "stream":
+            return Shown(listed, self.stream_output(execution))
+        items = [self._file_item(each) for each in listed]
+        value = self._value(execution)
+        if value is None:
+            output = items[0] if len(items) == 1 else {"type": "multiple", "items": items}
+            return Shown(listed, output)
+        content, ref = value
+        kind = "text" if isinstance(content, str) else "json"
+        own = self._listed(execution, OUTPUT, ref)
+        item = {"type": kind, "content": content}
+        if not items:
+            return Shown([own], item)
+        return Shown([*listed, own], {"type": "multiple", "items": [*items, item]})
+
+    def ready(self, execution: Execution, *, until: int = 0) -> list[dict[str, Any]]:
+        """Files that were closed while the work goes on; with `until` those that were by that event."""
+        if not execution.started:
+            return []
+        opened = self._opened(execution)
+        return [
+            {
+                "name": data["name"],
+                "url": self._url(execution.id, f"ready-{event.sequence}", data["name"]),
+                "checksum": f"sha256:{data['sha256']}",
+                "mime": data["mime"],
+                "size": data["size"],
+                "sealed": not opened,
+            }
+            for event in self.executions.events(execution.id, limit=until or 10_000)
+            if is_ready(event)
+            for data in [event.data()]
+        ]
+
+    def _opened(self, execution: Execution) -> bool:
+        """Whether files may be read: all when it is completed, closed ones when the money came first."""
+        if execution.state.terminal:
+            return execution.state is State.COMPLETED
+        return bool(execution.raw.get("before_work")) and execution.started > 0
+
+    def stream_output(self, execution: Execution) -> dict[str, Any]:
+        token = self._token("stream", execution.id)
+        return {
+            "type": "stream",
+            "url": f"{self.public_url}/stream/{execution.id}?token={token}",
+            "format": "sse",
+        }
+
+    def opens_stream(self, id: str, token: str) -> bool:
+        return hmac.compare_digest(self._token("stream", id).encode(), token.encode())
+
+    def open(
+        self, id: str, which: str, token: str, method: str, headers: Mapping[str, str]
+    ) -> tuple[Reply, Iterable[bytes]]:
+        """The answer to a request for a file, and the bytes that go with it."""
+        if not hmac.compare_digest(self._token(which, id).encode(), token.encode()):
+            raise NotFound("no such file")
+        execution = self.executions.get(id)
+        if not self._opened(execution):
+            raise Forbidden(
+                "the file is sealed until its payment has settled",
+                code="SEALED",
+                advice="Poll the task; the same URL opens when it is completed.",
+            )
+        if which == OUTPUT:
+            return self._open_value(execution, method, headers)
+        ref = self._ref(execution, which)
+        reply = reply_for(ref, method, headers)
+        return reply, self.files.open(ref.key, *reply.span) if reply.span else ()
+
+    def _open_value(
+        self, execution: Execution, method: str, headers: Mapping[str, str]
+    ) -> tuple[Reply, Iterable[bytes]]:
+        found = self._value(execution)
+        if found is None:
+            raise NotFound("no such file")
+        content, ref = found
+        reply = reply_for(ref, method, headers)
+        start, end = reply.span or (0, 0)
+        return reply, [_bytes(content)[start:end]] if reply.span else ()
+
+    def _ref(self, execution: Execution, which: str) -> FileRef:
+        if which.startswith("ready-") and which[6:].isdigit():
+            events = self.executions.events(execution.id, int(which[6:]) - 1, 1)
+            names = [event.data()["name"] for event in events if is_ready(event)]
+            ref = self.executions.written(execution.id, names[0]) if names else None
+            if ref is not None:
+                return ref
+        refs = execution.result.get("files", [])
+        if not which.isdigit() or int(which) >= len(refs):
+            raise NotFound("no such file")
+        return FileRef(**refs[int(which)])
+
+    def _value(self, execution: Execution) -> tuple[Any, FileRef] | None:
+        """The text or JSON value with a description of the file that it is offered as."""
+        ref = execution.result.get("value_ref")
+        if not execution.output and not ref:
+            return None
+        content = self.executions.output(execution)
+        raw = _bytes(content)
+        text = isinstance(content, str)
+        return content, FileRef(
+            key="",
+            name="output.txt" if text else "output.json",
+            mime="text/plain; charset=utf-8" if text else "application/json",
+            size=len(raw),
+            sha256=hashlib.sha256(raw).hexdigest(),
+        )
+
+    def _listed(self, execution: Execution, which: str, ref: FileRef) -> dict[str, Any]:
+        return {
+            "name": ref.name,
+            "url": self._url(execution.id, which, ref.name),
+            "checksum": f"sha256:{ref.sha256}",
+            "mime": ref.mime,
+            "size": ref.size,
+        }
+
+    def _file_item(self, listed: Mapping[str, Any]) -> dict[str, Any]:
+        return {"type": "file", **{name: listed[name] for name in ("url", "mime", "size", "checksum")}}
+
+    def _url(self, id: str, which: str, name: str) -> str:
+        return f"{self.public_url}/files/{id}/{which}/{self._token(which, id)}/{quote(name, safe='')}"
+
+    def _token(self, which: str, id: str) -> str:
+        return hmac.new(self.secret.encode(), f"file:{which}:{id}".encode(), "sha256").hexdigest()[:32]
+
+
+def is_ready(event: Event) -> bool:
+    """Whether the event closes a deliverable."""
+    return event.kind == Kind.FILE_WRITTEN and bool(event.data().get("ready"))
+
+
+def _bytes(content: Any) -> bytes:
+    return content.encode() if isinstance(content, str) else canonical(content)
+
+
+def metadata(execution: Execution, capability: Capability | None) -> dict[str, Any]:
+    """How the work went, as poll, answer and webhook tell it."""
+    sealed = int(execution.raw.get("sealed") or execution.ended)
+    began = execution.started or sealed
+    named = f"{execution.agent}/{execution.raw.get('version', b'').decode()}"
+    return {
+        "execution_time_ms": max(0, sealed - began) // 1000,
+        "queue_time_ms": max(0, (execution.first_started or sealed) - execution.created) // 1000,
+        "model_used": (capability.model if capability else "") or named,
+        "attempts": execution.attempt,
+    }

@@ -1,0 +1,57 @@
+"""What all doors share in answering: request ids, JSON bodies, errors in a door's own form, SSE frames."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flask import Response, request
+
+from worker.contracts.canonical import parse
+from worker.errors import Problem
+from worker.executions.events import Event
+from worker.ids import new_id
+
+_REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
+SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "keep-alive"}
+
+Form = Callable[[Problem], dict[str, Any]]
+
+
+def request_id(given: str | None) -> str:
+    return given if given and _REQUEST_ID.match(given) else new_id()
+
+
+def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
+    return Response(text, status, headers, mimetype="application/json")
+
+
+def problem_answer(problem: Problem, form: Form) -> Response:
+    response = json_answer(form(problem), problem.status)
+    if problem.retry_after is not None:
+        response.headers["Retry-After"] = str(problem.retry_after)
+    return response
+
+
+def json_body() -> Any:
+    """The request's body, parsed strictly whatever its content type says."""
+    return parse(request.get_data())
+
+
+def whole(text: str, default: int) -> int:
+    """A count that somebody sent; whatever is none is the default."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 17 else default
+
+
+def sse(batches: Iterable[list[Event]]) -> Iterator[str]:
+    """Events as server-sent events; an empty batch becomes a heartbeat."""
+    yield "retry: 5000\n\n"
+    for batch in batches:
+        if not batch:
+            yield ":heartbeat\n\n"
+        for event in batch:
+            data = json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":"))
+            yield f"id: {event.sequence}\nevent: {event.kind}\ndata: {data}\n\n"

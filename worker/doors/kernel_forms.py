@@ -1,0 +1,154 @@
+"""How the kernel door reads requests and words refusals: lenient bodies, errors in the document's form."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+from flask import request
+from werkzeug.exceptions import RequestEntityTooLarge
+
+from worker.agents.output import NotJson
+from worker.doors.answers import whole
+from worker.errors import BadRequest, Problem
+from worker.nesting import deeper_than
+
+MOST_ID = 256
+MOST_DEPTH = 128
+
+_CODES = {
+    400: "VALIDATION_ERROR",
+    401: "UNAUTHORIZED",
+    403: "FORBIDDEN",
+    404: "NOT_FOUND",
+    409: "CONFLICT",
+    413: "VALIDATION_ERROR",
+    422: "VALIDATION_ERROR",
+    429: "RATE_LIMITED",
+    503: "SERVICE_UNAVAILABLE",
+}
+_KINDS = {
+    "VALIDATION_ERROR": "validation error",
+    "NOT_FOUND": "not found",
+    "CONFLICT": "conflict",
+    "RATE_LIMITED": "rate limited",
+    "SERVICE_UNAVAILABLE": "service unavailable",
+}
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def render_problem(problem: Problem) -> dict[str, Any]:
+    """An error in the form that the kernel's clients read."""
+    code = _CODES.get(problem.status, problem.code if problem.status < 500 else "INTERNAL_ERROR")
+    kind = getattr(problem, "kind", _KINDS.get(code, ""))
+    message = problem.message if not kind or problem.message == kind else f"{kind}: {problem.message}"
+    if code == "INTERNAL_ERROR":
+        message = "internal error"
+    return {"error": message, "code": code, "details": problem.details or None}
+
+
+def body() -> dict[str, Any]:
+    """The first JSON value of the body, whatever its content type says; `null` is an empty object."""
+    try:
+        raw = request.get_data()
+    except RequestEntityTooLarge as fault:
+        raise BadRequest("request body too large") from fault
+    value = _first_value(raw)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadRequest("invalid JSON: the body must be an object", expected="object")
+    return value
+
+
+def required(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_ID) -> str:
+    """A text that must be there."""
+    value = text(given, name, shown=shown, most=most)
+    if not value:
+        raise BadRequest(f"{shown or name} is required", field=shown or name)
+    return value
+
+
+def text(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_ID) -> str:
+    """A text; '' when it is not there. Lengths count bytes."""
+    value = given.get(name)
+    if value is None:
+        return ""
+    field = shown or name
+    if not isinstance(value, str):
+        raise BadRequest(f"{field} must be text", field=field, expected="string")
+    if most and len(value.encode()) > most:
+        raise BadRequest(f"{field} exceeds maximum length of {most} characters", field=field)
+    return value
+
+
+def flag(given: dict[str, Any], name: str) -> bool:
+    value = given.get(name)
+    if value is not None and not isinstance(value, bool):
+        raise BadRequest(f"{name} must be true or false", field=name, expected="boolean")
+    return bool(value)
+
+
+def number(name: str, default: int, most: int = 2**53) -> int:
+    """A number of the query; what is none counts as the default."""
+    return min(whole(request.args.get(name, ""), default), most)
+
+
+def query(*names: str) -> list[str]:
+    """Parameters of the query that must all be there."""
+    values = [request.args.get(name, "") for name in names]
+    if not all(values):
+        raise BadRequest(f"{' and '.join(names)} query params are required")
+    for name, value in zip(names, values, strict=True):
+        if len(value.encode()) > MOST_ID:
+            raise BadRequest(f"{name} exceeds maximum length of {MOST_ID} characters", field=name)
+    return values
+
+
+@contextmanager
+def storable() -> Iterator[None]:
+    """Values that have no JSON form are the sender's mistake."""
+    try:
+        yield
+    except NotJson as fault:
+        raise BadRequest("invalid JSON: a value has no JSON form") from fault
+
+
+def _first_value(raw: bytes) -> Any:
+    try:
+        content = raw.decode()
+    except UnicodeDecodeError as fault:
+        raise BadRequest("invalid JSON: not UTF-8") from fault
+    content = content.lstrip(" \t\r\n")
+    if not content:
+        raise BadRequest("invalid JSON: EOF")
+    if deeper_than(content, MOST_DEPTH):
+        raise BadRequest("invalid JSON: nested too deeply", expected=f"at most {MOST_DEPTH} levels")
+    try:
+        value, end = _DECODER.raw_decode(content)
+    except ValueError as fault:
+        raise BadRequest("invalid JSON: not one JSON value") from fault
+    if _SURROGATE.search(content):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as fault:
+            raise BadRequest("invalid JSON: half of a surrogate pair") from fault
+    return value
+
+
+def _float(given: str) -> float:
+    value = float(given)
+    if not math.isfinite(value):
+        raise ValueError(given)
+    return value
+
+
+def _constant(given: str) -> NoReturn:
+    raise ValueError(given)
+
+
+_DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_constant)

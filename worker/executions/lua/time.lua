@@ -1,0 +1,3 @@
+-- The store's clock.
+-- Result microseconds
+return whole(now())

@@ -1,0 +1,202 @@
+"""What `worker local` proves when it is up: it is hired and paid like any worker, and every step is shown."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from worker.contracts.amounts import to_atomic, to_text
+from worker.errors import Problem
+from worker.payments.networks import resolve_network
+from worker.seeker import Drawer, Limits, Listener, Order, Result, Saved, Seeker, Wallet
+from worker.seeker.problems import plain
+
+CAPABILITY = "logo-design"
+BRIEF = {"brief": "Create a minimalist logo for TechStartup Inc", "colors": ["#FF5733", "#333333"]}
+PRICE = "0.50"
+FILES = 3
+PATIENCE_SECONDS = 30.0
+LONGEST_SECONDS = 90.0
+WEBHOOK_SECONDS = 30.0
+# balanceOf(address), as Solidity numbers its functions.
+_BALANCE_OF = "0x70a08231"
+
+Say = Callable[[str], None]
+
+
+def shout(text: str) -> None:
+    """At once, also into a pipe: who starts a worker reads along."""
+    print(text, flush=True)
+
+
+class NotProven(Problem):
+    code = "NOT_PROVEN"
+    message = "the worker did not do what it promises"
+    advice = "Look at the lines above and at the log."
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """Test dollars of both parties, in atomic units."""
+
+    seeker: int
+    worker: int
+
+
+def prove(facts: Mapping[str, Any], state: Path, say: Say = shout) -> int:
+    """Hires the logo agent of this `worker local`; 0 if everything was as promised."""
+    began = time.monotonic()
+    try:
+        _hire(facts, state, say)
+    except Problem as problem:
+        say(f"\nNOT PROVEN  {problem.code}: {problem.message}. {problem.advice}")
+        for name, value in problem.details.items():
+            say(f"            {name}: {plain(value)}")
+        return 1
+    say(f"\nProven in {time.monotonic() - began:.1f} s.")
+    for line in by_hand(facts, state):
+        say(line)
+    return 0
+
+
+def _hire(facts: Mapping[str, Any], state: Path, say: Say) -> None:
+    def step(name: str, text: str) -> None:
+        say(f"{name:<11}{text}")
+
+    def tell(word: str, seen: Mapping[str, Any]) -> None:
+        if word in _TOLD:
+            name, text = _TOLD[word]
+            amount = seen.get("amount")
+            step(name, text.format(**seen, dollars=to_text(amount) if isinstance(amount, int) else ""))
+
+    limits = Limits(
+        most=to_atomic(PRICE),
+        patience_s=PATIENCE_SECONDS,
+        network=resolve_network(facts["network"]),
+        plain_http=True,
+    )
+    until = time.monotonic() + LONGEST_SECONDS
+
+    def sleep(seconds: float) -> None:
+        if time.monotonic() > until:
+            raise NotProven(f"it was not done within {LONGEST_SECONDS:g} s")
+        time.sleep(seconds)
+
+    wallet, drawer = Wallet(facts["seeker_key"]), Drawer(state / "seeker")
+    seeker = Seeker(wallet, drawer, limits, tell=tell, sleep=sleep)
+    say(f"A seeker hires {CAPABILITY} of {facts['url']} for {PRICE} test dollars.\n")
+    before = balances(facts)
+    step("before", _shown(before))
+    listed = seeker.listing(facts["url"], CAPABILITY)
+    with Listener(listed.webhook_key) as listener:
+        contract = seeker.contract(listed, Order(CAPABILITY, price=PRICE, webhook=listener.url))
+        result = seeker.execute(listed.url, contract, BRIEF)
+        saved = seeker.collect(result, state / "hired")
+        after = balances(facts)
+        told = listener.wait(contract["contract_id"], WEBHOOK_SECONDS)
+    for each in saved:
+        step("file", f"{each.path.name}, {each.size} bytes, as announced: {each.checksum}")
+    step("after", _shown(after))
+    _check(result, saved, before, after)
+    _check_told(result, told)
+    step("webhook", "task_completed arrived, signed with the manifest's key, with the same files")
+    step("receipt", f"signed by the worker's wallet, for transaction {result.transaction}")
+
+
+_TOLD = {
+    "offered": ("manifest", "it offers {capability} for {price} USDC on {network}"),
+    "signed_by_worker": ("contract", "drafted, and signed by the worker"),
+    "signed_by_both": ("contract", "signed by the seeker too: {hash}"),
+    "asked": ("402", "it asks for {dollars} USDC to its wallet, exactly what the contract says"),
+    "kept": ("paid", "{dollars} USDC authorized, kept on disk, then sent"),
+    "working": ("working", "under way"),
+    "unsure": ("unsure", "{why}; the identical payment goes out again"),
+    "done": ("completed", "the work is done and the payment has settled"),
+}
+
+
+def _check(result: Result, saved: list[Saved], before: Balances, after: Balances) -> None:
+    price = to_atomic(PRICE)
+    if result.doubt is not None:
+        raise NotProven(f"its receipt proves nothing: {result.doubt.message}")
+    if len(saved) != FILES:
+        raise NotProven("it delivered another number of files", expected=FILES, received=len(saved))
+    moved = (before.seeker - after.seeker, after.worker - before.worker)
+    if moved != (price, price):
+        raise NotProven(
+            "the balances did not move by the price",
+            expected=f"{PRICE} from the seeker, {PRICE} to the worker",
+            received=" and ".join(f"{each / 10**6:.6f}" for each in moved),
+        )
+
+
+def _check_told(result: Result, told: Mapping[str, Any] | None) -> None:
+    if told is None:
+        raise NotProven(f"no webhook of its own came within {WEBHOOK_SECONDS:g} s")
+    if told.get("event") != "task_completed" or told.get("deliverables") != result.deliverables:
+        raise NotProven("the webhook tells of something else", received=plain(told.get("event")))
+
+
+def balances(facts: Mapping[str, Any]) -> Balances:
+    """Both parties' test dollars, as the chain itself knows them."""
+    return Balances(*(balance(facts["rpc"], facts["asset"], facts[who]) for who in _WALLETS))
+
+
+_WALLETS = ("seeker_wallet", "worker_wallet")
+
+
+def balance(rpc: str | None, asset: str, wallet: str) -> int:
+    """One wallet's balance of the asset by JSON-RPC."""
+    call = {"to": asset, "data": _BALANCE_OF + wallet[2:].lower().rjust(64, "0")}
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}
+    try:
+        answer = urllib3.request(
+            "POST", rpc or "", json=asked, timeout=urllib3.Timeout(connect=5, read=10), retries=False
+        )
+        return int(answer.json()["result"], 16)
+    except (HTTPError, OSError, ValueError, LookupError, TypeError) as fault:
+        raise NotProven("the chain does not tell a balance", advice="Is RPC_URL right?") from fault
+
+
+def _shown(found: Balances) -> str:
+    return f"the seeker has {to_text(found.seeker)}, the worker {to_text(found.worker)} test dollars"
+
+
+def by_hand(facts: Mapping[str, Any], state: Path) -> list[str]:
+    """The same with curl, line by line; `worker contract` only adds the signatures."""
+    worker, key = _command(), shlex.quote(f"@{state.resolve() / 'local.json'}")
+    url, body = facts["url"], shlex.quote(json.dumps(BRIEF, separators=(",", ":")))
+    sends = "-H 'Content-Type: application/json'"
+    named = "-H \"X-Contract-ID: $(grep -o -m1 'ctr_[a-z0-9]*' contract.json)\""
+    return [
+        "\nBy hand, in any empty directory's shell:\n",
+        f"  {worker} contract draft {url} {CAPABILITY} --key {key} --out draft.json",
+        f"  curl -s {url}/contracts {sends} -d @draft.json -o offered.json",
+        f"  {worker} contract sign offered.json --key {key} --out contract.json",
+        f"  curl -s {url}/contracts -X PUT {sends} -d @contract.json -o known.json",
+        f"  curl -s {url}/execute {sends} {named} -d {body} -D asked.txt",
+        f"  PAYMENT=$({worker} contract pay contract.json --asked asked.txt --url {url} --key {key})",
+        f'  curl -s {url}/execute {sends} {named} -H "PAYMENT-SIGNATURE: $PAYMENT" -d {body}',
+        "\nOr in one line:\n",
+        f"  {worker} hire {url} {CAPABILITY} --input {body} --key {key} --max {PRICE}",
+        "",
+    ]
+
+
+def _command() -> str:
+    """How this very program is called from a shell."""
+    installed = Path(sys.executable).with_name("worker")
+    if not installed.exists():
+        return f"{shlex.quote(sys.executable)} -m worker"
+    found = shutil.which("worker")
+    return "worker" if found and Path(found).samefile(installed) else shlex.quote(str(installed))

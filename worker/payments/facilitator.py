@@ -1,0 +1,176 @@
+"""The facilitator's HTTP client: every call ends in an Answer, whatever happened on the way.
+
+Nothing is retried here and no redirect is followed: a settle call moves money, and only the caller
+knows whether it may be sent again. What an answer means is decided in outcomes.py.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from http.client import HTTPException
+from typing import Any, Protocol
+
+import structlog
+import urllib3
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+    SSLError,
+)
+
+from worker.nesting import deeper_than
+from worker.payments.facilitator_auth import Auth, StaticAuth
+from worker.payments.headers import MAX_DEPTH
+from worker.payments.outcomes import Answer, clean_code
+
+CONNECT_S = 5.0
+VERIFY_S = 15.0
+SETTLE_S = 100.0
+MAX_BODY = 256 * 1024
+
+_log = structlog.get_logger(__name__)
+
+
+class Facilitator(Protocol):
+    """Whoever checks payments and puts them on the chain. Calls return, they never raise."""
+
+    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer: ...
+
+    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer: ...
+
+    def supported(self) -> Answer: ...
+
+
+class HttpFacilitator:
+    """A facilitator behind a URL, over kept-alive connections."""
+
+    def __init__(
+        self,
+        url: str,
+        auth: Auth | None = None,
+        *,
+        connect_s: float = CONNECT_S,
+        verify_s: float = VERIFY_S,
+        settle_s: float = SETTLE_S,
+        connections: int = 16,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._auth = auth or StaticAuth()
+        self._connect_s = connect_s
+        self._verify_s = verify_s
+        self._settle_s = settle_s
+        self._clock = clock
+        # Beyond `connections` further calls get connections of their own, closed after use: a
+        # settle call that waited for a place in the pool would outlive its authorization.
+        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, block=False, retries=False)
+
+    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer:
+        return self._call("POST", "verify", self._verify_s, _body(payload, requirements))
+
+    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer:
+        return self._call("POST", "settle", self._settle_s, _body(payload, requirements))
+
+    def supported(self) -> Answer:
+        return self._call("GET", "supported", self._verify_s, None)
+
+    def close(self) -> None:
+        self._pool.clear()
+
+    def _call(self, method: str, operation: str, read_s: float, body: bytes | None) -> Answer:
+        started = self._clock()
+        answer = self._exchange(method, f"{self._url}/{operation}", started, read_s, body)
+        document = answer.body or {}
+        _log.info(
+            "facilitator.answered",
+            operation=operation,
+            status=answer.status,
+            fault=answer.fault,
+            code=clean_code(document.get("errorReason") or document.get("invalidReason")),
+            duration_ms=round((self._clock() - started) * 1_000),
+        )
+        return answer
+
+    def _exchange(self, method: str, url: str, started: float, read_s: float, body: bytes | None) -> Answer:
+        headers = {
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            **self._auth.headers(method, url),
+        }
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            response = self._pool.request(
+                method,
+                url,
+                body=body,
+                headers=headers,
+                timeout=urllib3.Timeout(connect=self._connect_s, read=read_s),
+                redirect=False,
+                retries=False,
+                preload_content=False,
+                decode_content=False,
+            )
+            try:
+                data = self._read(response, started + self._connect_s + read_s)
+            except BaseException:
+                response.close()
+                raise
+            response.release_conn()
+        except _Overlong:
+            return Answer(status=response.status, fault="too_large")
+        except (HTTPError, HTTPException, OSError) as error:
+            return Answer(fault=_fault(error))
+        return _parse(response.status, data)
+
+    def _read(self, response: urllib3.BaseHTTPResponse, until: float) -> bytes:
+        data = bytearray()
+        while chunk := response.read1(65_536):
+            data += chunk
+            if len(data) > MAX_BODY:
+                raise _Overlong
+            if self._clock() > until:
+                raise TimeoutError
+        return bytes(data)
+
+
+class _Overlong(Exception):
+    """The body is larger than any honest answer."""
+
+
+def _body(payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> bytes:
+    document = {
+        "x402Version": payload.get("x402Version", 2),
+        "paymentPayload": payload,
+        "paymentRequirements": requirements,
+    }
+    return json.dumps(document, separators=(",", ":")).encode("ascii")
+
+
+def _parse(status: int, data: bytes) -> Answer:
+    try:
+        text = data.decode("utf-8")
+        document = None if deeper_than(text, MAX_DEPTH) else json.loads(text)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        return Answer(status=status, fault="empty" if not data else "garbage")
+    return Answer(status=status, body=document)
+
+
+def _fault(error: Exception) -> str:
+    """Return a short name for what went wrong; the exception's own text may hold addresses."""
+    if isinstance(error, NewConnectionError | ConnectTimeoutError):
+        return "connect"
+    if isinstance(error, SSLError):
+        return "tls"
+    if isinstance(error, ReadTimeoutError | TimeoutError):
+        return "timeout"
+    if isinstance(error, ProtocolError | ConnectionError | HTTPException):
+        return "dropped"
+    return "transport"
