@@ -173,16 +173,21 @@ def test_redirects_are_not_followed(shop: Shop, receiver: Receiver) -> None:
 def test_a_host_that_keeps_failing_is_given_up(shop: Shop, receiver: Receiver) -> None:
     """After five days of failures a host is tried once for each task, and the operator sees it."""
     receiver.answers = [500] * 40
-    _, first = shop.done("text", {"text": "1"}, webhook={"url": receiver.url("/1")})
+
+    def own(path: str) -> str:
+        """A host that no other test's late webhooks reach."""
+        return receiver.url(path).replace("127.0.0.1", "localhost")
+
+    _, first = shop.done("text", {"text": "1"}, webhook={"url": own("/1")})
     receiver.wait(1)
     for day in range(2, 9):
         shop.move_clock(70_000)
-        shop.done("text", {"text": str(day)}, webhook={"url": receiver.url(f"/{day}")})
+        shop.done("text", {"text": str(day)}, webhook={"url": own(f"/{day}")})
         receiver.wait(len(receiver.calls) + 1) if len(receiver.calls) < day else None
     hosts = cli(shop, "hosts")
-    assert hosts.stdout.startswith("127.0.0.1  "), hosts.stdout + hosts.stderr
+    assert "localhost  " in hosts.stdout, hosts.stdout + hosts.stderr
     calls = [call.path for call in receiver.calls]
-    _, late = shop.done("text", {"text": "late"}, webhook={"url": receiver.url("/late")})
+    _, late = shop.done("text", {"text": "late"}, webhook={"url": own("/late")})
     receiver.wait(len(calls) + 1)
     shop.move_clock(6)
     shop.move_clock(400)
@@ -193,7 +198,7 @@ def test_a_host_that_keeps_failing_is_given_up(shop: Shop, receiver: Receiver) -
     assert cli(shop, "resend", late["task_id"], "completed", "0").returncode == 0
     receiver.wait(before + 1)
     time.sleep(0.5)
-    assert "no host fails" in cli(shop, "hosts").stdout
+    assert "localhost" not in cli(shop, "hosts").stdout
 
 
 @pytest.mark.parametrize(
