@@ -88,9 +88,8 @@ class House:
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError, redis.RedisError):
-            store = self.parts.store
-            working = store.takers("express") and store.takers("queue") and store.clock_age() is not None
-            return bool(working) and self.door("GET", "/manifest").status == 200
+            token = {"Authorization": f"Bearer {self.environ['KERNEL_TOKEN']}"}
+            return self.door("GET", "/ready", headers=token).status == 200
         return False
 
     def close(self) -> None:

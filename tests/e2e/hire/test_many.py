@@ -151,7 +151,7 @@ def all_are_served(shop: Shop, count: int, pause: float) -> None:
 
 def test_thirty_seekers_while_processes_die(shop: Shop) -> None:
     """Thirty are served, thirty pay, and every balance is exact."""
-    all_are_served(shop, 30, pause=1.5)
+    all_are_served(shop, 30, pause=0.3)
 
 
 @pytest.mark.soak
