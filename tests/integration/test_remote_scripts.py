@@ -23,7 +23,7 @@ from worker.executions.policy import Call, Decision
 from worker.executions.remote_store import MOST_MESSAGES, Connection
 from worker.executions.runners import MOST_LOSSES, JobResult
 from worker.executions.scripts import Scripts
-from worker.executions.states import Lane
+from worker.executions.states import Lane, Phase
 from worker.ids import new_id
 
 LEASE = 30 * SECOND
@@ -228,9 +228,12 @@ def test_a_line_keeps_its_order_whoever_looks(kernel: Kernel) -> None:
 
 
 def test_what_nobody_put_into_its_line_the_clock_does(kernel: Kernel) -> None:
-    """A creator that died between two scripts leaves a timer behind."""
+    """Work that was set free elsewhere, as a verified payment does it, leaves a timer behind."""
     connection = kernel.agent()
-    id = kernel.engine.new(agent="a", lane=Lane.REMOTE)
+    id = kernel.engine.new(agent="a", lane=Lane.REMOTE, phase=Phase.VERIFYING)
+    assert kernel.store.length("a") == 0
+    kernel.engine.client.hset(kernel.engine.keys.record(id), "phase", "working")
+    kernel.engine.client.zadd(kernel.engine.keys.timers, {id: kernel.engine.now()})
     assert kernel.states(id) == ["pending"]
     clock = kernel.engine.clock()
     clock._attend = kernel.engine.assignment.attend

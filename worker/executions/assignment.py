@@ -48,12 +48,12 @@ class Assignment:
     def create(self, new: New, creation: Call) -> Begun:
         """Makes the execution; it takes its place in the line, and goes to a connection if there is one."""
         member = self._guesses.get(new.agent)
-        guess = [] if member is None else [self._guess(new, member)]
-        (made, id, *at), _, last = self._store.begin(new.id, new.agent, [creation], guess)
+        guess = None if member is None else self._guess(new, member)
+        (made, id, *at), last = self._store.create(creation, new.agent, guess)
         created = int(at[0]) if at else 0
         if id.decode() != new.id:
             return Begun(False, id.decode(), created)
-        if not guess:
+        if guess is None:
             given = self._give(new.agent, in_line(last))
         elif last[0] == b"assigned":
             given = {new.id: int(last[1])}
@@ -67,7 +67,7 @@ class Assignment:
 
     def begin(self, id: str, agent: str) -> None:
         """An execution takes its place in the line, and goes to a connection if there is one."""
-        self._give(agent, in_line(self._store.begin(id, agent, [], [])[-1]))
+        self._give(agent, self._store.place_and_line(id, agent))
 
     def drain(self, agent: str) -> None:
         """Gives out all that waits for this agent."""

@@ -149,11 +149,15 @@ class RemoteStore:
     def place(self, id: str, agent: str) -> str:
         return str(self._move("place", id, [self.keys.waiting(agent)], [id]).decode())
 
-    def begin(self, id: str, agent: str, first: Sequence[Call], guess: Sequence[Call]) -> list[Any]:
-        """Runs `first`, puts the execution into its line, and asks who is next, or tries the guess."""
-        place: Call = ("place", [*self.keys.transition(id), self.keys.waiting(agent)], [id])
+    def create(self, creation: Call, agent: str, guess: Call | None) -> list[Any]:
+        """Makes an execution, and asks who is next in the line, or tries the guess."""
         ask: Call = ("line", *self._line(agent))
-        return self.scripts.batch([*first, place, *(guess or [ask])])
+        return self.scripts.batch([creation, guess or ask])
+
+    def place_and_line(self, id: str, agent: str) -> tuple[str, str] | None:
+        """Puts an execution into its line, and says who is next."""
+        place: Call = ("place", [*self.keys.transition(id), self.keys.waiting(agent)], [id])
+        return in_line(self.scripts.batch([place, ("line", *self._line(agent))])[1])
 
     def assign(self, call: Call) -> list[bytes]:
         reply: list[bytes] = self.scripts(*call)

@@ -115,6 +115,8 @@ class ExecutionStore:
         head: list[Arg] = [new.id, "1" if new.key else "", new.lane, new.phase, new.timeout_us, payload]
         keys = [*self.keys.transition(new.id), self.keys.idempotency(new.scope, new.key)]
         keys += self.keys.indexes(new.agent, new.door, new.labels)
+        if new.lane is Lane.REMOTE and new.phase is Phase.WORKING:
+            keys.append(self.keys.waiting(new.agent))
         return "create", keys, [*head, *_flat(fields)]
 
     def take(self, id: str, *, lease_us: int, worker: str, session: str) -> tuple[Execution, int] | None:

@@ -3,7 +3,7 @@
 -- ARGV   id, consumer with epoch, session, consumer as JSON, the agent's field in turns, most messages of a mailbox,
 --        how long a consumer that ran it before gets to let go of it (us), message or '' when it is to be read where
 --        it is kept, '1' when the caller only guesses whose turn it is
--- Result {'assigned', at, how many still wait, whose turn is next, as far as asked}, {'later'} (that consumer is told
+-- Result {'assigned', at, how many still wait, whose turn may be next}, {'later'} (that consumer is told
 --        first), {'line'} (another one is first), {'full'} (its mailbox has no room for work now), {'turn'} (it is
 --        another's turn), {'lost'} (the connection has ended) or {'gone'}
 local id, member, session = ARGV[1], ARGV[2], ARGV[3]
@@ -65,4 +65,5 @@ redis.call('HSET', HELD, id, session)
 redis.call('HSET', TURNS, ARGV[5], member)
 emit(at, 'execution.started', '{"session_id":"' .. session .. '","consumer_id":' .. ARGV[4] .. '}')
 wake()
-return {'assigned', whole(at), redis.call('ZCARD', WAITING), ARGV[9] == '1' and next_turn(member) or nil}
+local alone = ARGV[9] ~= '1' or redis.call('ZCARD', CONSUMERS) == 1
+return {'assigned', whole(at), redis.call('ZCARD', WAITING), alone and member or next_turn(member)}

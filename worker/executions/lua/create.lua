@@ -18,6 +18,7 @@ redis.call('ZADD', BY_STATE.pending, whole(at), id)
 redis.call('ZADD', DEADLINES, whole(at + timeout), id)
 emit(at, 'execution.created', payload)
 count('worker_executions_total', 'status', 'created')
-if phase == 'working' then queue(id, at, lane) end
+-- What is for a remote agent stands in that agent's line already: it is one of the lists above.
+if phase == 'working' and lane ~= 'remote' then queue(id, at, lane) end
 wake()
 return {1, id, whole(at)}
