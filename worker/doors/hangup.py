@@ -21,11 +21,23 @@ Watch = Callable[[Gone], Gone]
 
 def client_of(environ: dict[str, Any]) -> Watch:
     """The watch over the client of this request; where there is no such socket, nobody is watched."""
+    client = _bounded(environ)
+    if client is None:
+        return lambda gone: lambda: None
+    return lambda gone: _watch(client, gone)
+
+
+def bound_writes(environ: dict[str, Any]) -> None:
+    """Who does not read a stream is let go after a while."""
+    _bounded(environ)
+
+
+def _bounded(environ: dict[str, Any]) -> Any:
     client = environ.get("gunicorn.socket")
     if client is None or not hasattr(client, "hub"):
-        return lambda gone: lambda: None
+        return None
     client.settimeout(WRITE_SECONDS)
-    return lambda gone: _watch(client, gone)
+    return client
 
 
 def _watch(client: Any, gone: Gone) -> Gone:

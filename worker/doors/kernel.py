@@ -12,6 +12,7 @@ from flask import Blueprint, Response, g, request
 from worker.bearers import OPERATOR
 from worker.doors import kernel_agents, kernel_runners
 from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
+from worker.doors.hangup import bound_writes
 from worker.doors.kernel_forms import body, number, render_problem, required, storable
 from worker.errors import BadRequest, Forbidden
 from worker.executions.events import iso
@@ -115,6 +116,7 @@ def _executions(blueprint: Blueprint, parts: Parts) -> None:
     @blueprint.get("/executions/<id>/stream")
     def stream(id: str) -> Response:
         executions.get(id)
+        bound_writes(request.environ)
         after = number("after_sequence", 0)
         after = max(after, whole(request.headers.get("Last-Event-ID", ""), 0))
         return Response(sse(executions.follow(id, after)), mimetype="text/event-stream", headers=SSE_HEADERS)
