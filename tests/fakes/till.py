@@ -137,9 +137,9 @@ class Deal:
         self.payments.append(header)
         return header
 
-    def execute(self, body: Any, payment: str | None = None) -> Task:
+    def execute(self, body: Any, payment: str | None = None, webhook: str | None = None) -> Task:
         headers = {} if payment is None else {"PAYMENT-SIGNATURE": payment}
-        return self.till.hiring.execute(self.document["contract_id"], Body.of(body), headers)
+        return self.till.hiring.execute(self.document["contract_id"], Body.of(body), headers, webhook)
 
     @property
     def id(self) -> str | None:
@@ -288,6 +288,7 @@ class Till:
                 **changes.get("terms", {}),
             },
             "sla": {"retry_policy": "2 attempts", **changes.get("sla", {})},
+            **({"webhook": changes["webhook"]} if "webhook" in changes else {}),
         }
         document = self.hiring.book.sign(draft)
         document["signatures"]["seeker"] = sign_text(document["hash"], key)

@@ -99,7 +99,7 @@ def _hire() -> Node:
                     contract,
                     _header("PAYMENT-SIGNATURE", "An x402 payment for the offer of a 402."),
                     _header("X-PAYMENT", "The same in version 1 of x402."),
-                    _header("X-Webhook-URL", "Who is to be told of the end."),
+                    _header("X-Webhook-URL", "Who is told of the end if this request pays."),
                     _header("Prefer", "`wait=n`, `respond-async` (RFC 7240)."),
                 ],
                 body={

@@ -131,7 +131,8 @@ class Ledger:
     def claim(self, new: New, claim: Claim, fields: Mapping[str, Arg], payload: bytes) -> list[bytes]:
         """Binds the payment to the contract and makes the execution; see claim.lua for the answers."""
         replaceable = {"input": new.input, "input_ref": new.input_ref}
-        rest = {name: value for name, value in fields.items() if name not in replaceable}
+        apart = {*replaceable, "hooks"}
+        rest = {name: value for name, value in fields.items() if name not in apart}
         pairs: list[Arg] = [part for pair in [*replaceable.items(), *rest.items()] for part in pair]
         args: list[Arg] = [
             new.id,
@@ -153,6 +154,7 @@ class Ledger:
             claim.most_open,
             claim.most_refused,
             payload,
+            fields.get("hooks", b""),
             len(replaceable),
             *pairs,
         ]
