@@ -41,7 +41,7 @@ _STEP: Node = {"type": "string", "pattern": "^[^/]+$"}
 
 
 def paths() -> Node:
-    return {**_executions(), **_agents(), **_runners()}
+    return {**_executions(), **_agents(), **_runners(), **_tools()}
 
 
 def _executions() -> Node:
@@ -133,7 +133,6 @@ def _agents() -> Node:
 def _runners() -> Node:
     runner = in_path("id", _RUNNER)
     done = {200: json("Status", "Done.")}
-    gone = {204: {"description": "Done."}}
     offered = in_query("capabilities", {**TEXT, "description": "Ids of tools, with commas between."})
     return {
         "/v0/runners/stream": {
@@ -162,11 +161,18 @@ def _runners() -> Node:
                 body=sent("StepStarted"),
             )
         },
+    }
+
+
+def _tools() -> Node:
+    runner = in_path("id", _RUNNER)
+    gone = {204: {"description": "Done."}}
+    return {
         "/v0/runners/{id}/capabilities": {
             "post": _participants(
                 "updateCapabilities",
                 "The tools that the runner offers from now on",
-                done | _refused(400),
+                {200: json("Status", "Done.")} | _refused(400),
                 parameters=[runner],
                 body=sent("ToolIds"),
             )
