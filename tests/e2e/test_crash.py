@@ -12,7 +12,8 @@ import pytest
 import redis
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import Lab, Work, check_log, eventually, gone, kill
+from tests.e2e.tree import Lab, Work, check_log, gone, kill
+from tests.waiting import eventually
 from worker.local.valkey import free_port, valkey_binary
 
 BOTH = ("", "-queued")

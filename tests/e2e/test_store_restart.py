@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import PYTHON, ROOT, Answer, Local, check_log, eventually, kill
+from tests.e2e.tree import PYTHON, ROOT, Answer, Local, check_log, kill
+from tests.waiting import eventually
 
 AWAY = 1.5
 LINES = 40

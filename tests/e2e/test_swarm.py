@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.runtime import PASSWORDS, Answer, Kernel, Runtime
+from tests.waiting import eventually
 from worker.executions.record import Execution
 from worker.executions.service import Filter
 from worker.parts import Parts
@@ -404,13 +405,13 @@ def test_the_last_place_is_left_free(runtime: Runtime, parts: Parts) -> None:
 
     with ThreadPoolExecutor(PLACES) as pool:
         running = [pool.submit(long, number) for number in range(PLACES)]
-        wait_for(lambda: len(busy(parts)) == PLACES)
+        eventually(lambda: len(busy(parts)) == PLACES)
         began = time.monotonic()
         refused = kernel.run(task("crowded", "nothing"))
         assert (refused.status, refused.json()["code"]) == (503, "OVERLOADED")
         assert "retry-after" in refused.headers and time.monotonic() - began > 0.4
         _, id = parts.executions.create("nap", {"seconds": 0}, door="kernel")
-        wait_for(lambda: parts.executions.get(id).state == "completed")
+        eventually(lambda: parts.executions.get(id).state == "completed")
         assert len(busy(parts)) == PLACES
         assert all(each.result(10).status == 200 for each in running)
     assert kernel.run(task("crowded", "nothing")).status == 200
@@ -420,22 +421,15 @@ def test_other_work_is_not_followed_into_the_last_place(runtime: Runtime, parts:
     """When others use all processes but one, that one is not the swarm's."""
     kernel = Kernel(runtime.url)
     ids = [parts.executions.create("nap", {"seconds": 2.5}, door="kernel")[1] for _ in range(PLACES)]
-    wait_for(lambda: len(busy(parts)) == PLACES)
+    eventually(lambda: len(busy(parts)) == PLACES)
     assert kernel.run(task("second", "nothing")).status == 503
     for id in ids:
-        wait_for(lambda id=id: parts.executions.get(id).state == "completed")
+        eventually(lambda id=id: parts.executions.get(id).state == "completed")
     assert kernel.run(task("second", "nothing")).status == 200
 
 
 def busy(parts: Parts) -> list[Execution]:
     return parts.executions.page(Filter(state="running"), limit=50).executions
-
-
-def wait_for(check: Any, seconds: float = 5.0) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_tasks_own_time(kernel: Kernel) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kernel.client import eventually
 from tests.e2e.kernel.conftest import POLICY
 from tests.e2e.kernel.sdks import SDKS, Sdk
 from tests.e2e.kernel.site import Site
+from tests.waiting import eventually
 
 
 @pytest.fixture(name="patched", scope="module")
