@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -266,7 +267,8 @@ def test_a_tree_told_twice_and_all_at_once_ends(lone: Lab) -> None:
         time.sleep(delay)
         for _ in range(3):
             for pid in tree.family():
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
             time.sleep(0.02)
         assert tree.ends(5) in (0, -signal.SIGTERM)
         assert not tree.family()

@@ -60,8 +60,9 @@ def _cut_off(squatter: socket.socket) -> None:
 
 def _restart(local: Local) -> None:
     """Kills the store once; it is back in a moment."""
-    dead = kill(local.store_pid())
-    eventually(local.store_pid, 5, f"a new store since {dead}")
+    before = local.store_pid()
+    dead = kill(before)
+    eventually(lambda: local.store_pid() not in (0, before), 5, f"a new store since {dead}")
 
 
 def _back(local: Local) -> None:

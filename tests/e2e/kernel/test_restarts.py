@@ -152,6 +152,7 @@ def test_everything_is_restarted_in_the_middle(broken: Site) -> None:
         program.start()
     broken.wait()
     assert [api.status(ids[name]) for name in ("waiting", "asking")] == ["blocked", "blocked"]
+    far.close()
     far = api.runner(broken.name("f"), "c2", "far.away")
     again = far.next("job.assigned", 15)
     assert (again["step_id"], again["attempt"]) == (job["step_id"], 2)
