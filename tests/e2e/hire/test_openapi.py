@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
-import time
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +23,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.e2e.hire.exchange import Shop, hire_tree
+from tests.fakes.kernel_request import VERIFY, contract, execute_body
 from worker.app import create_app
 from worker.doors.openapi import document
 from worker.settings import Settings
@@ -38,9 +36,6 @@ swarm = true
 task_types = ["score", "*"]
 """
 OPEN_STREAMS = ("/v0/agents/stream", "/v0/runners/stream")
-VECTORS = Path(__file__).parents[2] / "unit" / "swarm" / "vectors"
-CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
-VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())["verify"][0]["request"]
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -131,22 +126,14 @@ def with_samples(case: Any, samples: dict[str, list[str]], turn: int) -> None:
     if case.operation.path == "/swarm/execute":
         case.body = proposing(turn)
     if case.operation.path.endswith("/verify"):
-        case.body = VERIFY
+        case.body = VERIFY[0]["request"]
 
 
 def proposing(turn: int) -> dict[str, Any]:
     """A kernel's request for a candidate."""
-    return {
-        "task_id": f"task-{turn}",
-        "execution_id": f"exec-{turn}",
-        "attempt_id": f"exec-{turn}",
-        "task_type": "score",
-        "profile": "default",
-        "stage": "EXPLORE",
-        "inputs": {"score": turn},
-        "task_contract": CONTRACT | {"expiry_ms": int(time.time() * 1000) + 120_000, "output_schema": {}},
-        "seed_bundle": None,
-    }
+    ids = dict.fromkeys(("task_id", "execution_id", "attempt_id"), f"exec-{turn}")
+    rules = contract(output_schema={})
+    return execute_body(**ids, task_type="score", inputs={"score": turn}, task_contract=rules)
 
 
 def credentials(shop: Shop, operation: Any) -> dict[str, str]:
