@@ -14,6 +14,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.agents.output import NotJson
 from worker.doors.answers import whole
+from worker.doors.bodies import raw
 from worker.errors import BadRequest, Problem
 from worker.nesting import deeper_than
 
@@ -54,10 +55,10 @@ def render_problem(problem: Problem) -> dict[str, Any]:
 def body() -> dict[str, Any]:
     """The first JSON value of the body, whatever its content type says; `null` is an empty object."""
     try:
-        raw = request.get_data()
+        read = raw()
     except RequestEntityTooLarge as fault:
         raise BadRequest("request body too large") from fault
-    value = _first_value(raw)
+    value = _first_value(read)
     if value is None:
         return {}
     if not isinstance(value, dict):

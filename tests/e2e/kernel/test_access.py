@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import socket
 import uuid
 from collections.abc import Callable
 
@@ -140,6 +142,19 @@ def test_bodies_are_read_leniently(callers: Api) -> None:
     )
     assert callers.call("GET", "/v0/runners/stream?consumer_id=a").status == 400
     assert callers.call("GET", f"/v0/agents/stream?agent_id={'x' * 257}&consumer_id=c").status == 400
+
+
+def test_a_body_that_breaks_off_is_its_senders_mistake(site: Site) -> None:
+    """Chunks that are none get a 400 in the kernel's form, and leave no error in our logs."""
+    head = f"POST /v0/executions HTTP/1.1\r\nHost: k\r\nAuthorization: Bearer {TOKEN}\r\n"
+    for chunks in (b"zz\r\n{}\r\n0\r\n\r\n", b"2\r\n{}XX0\r\n\r\n", b"5;\x00\r\n{}\r\n"):
+        with socket.create_connection(("127.0.0.1", site.ports[0]), timeout=10) as link:
+            link.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+            link.shutdown(socket.SHUT_WR)
+            answer = http.client.HTTPResponse(link, method="POST")
+            answer.begin()
+            assert (answer.status, json.loads(answer.read())["code"]) == (400, "VALIDATION_ERROR")
+    assert "web.request_failed" not in (site.home / "web-0.log").read_text()
 
 
 def test_request_ids_and_times(callers: Api) -> None:
