@@ -83,3 +83,39 @@ def test_what_cannot_be_helped_keeps_nobody_waiting(engine: Engine) -> None:
     clock = ticking(engine, chores=[chore, lambda at: seen.append("chore")], attend=attend)
     clock.tick()
     assert engine.get(other).state == "failed" and seen == ["chore"]
+
+
+# Money
+
+
+def bought(kernel: Kernel, seconds: int) -> str:
+    """An execution that waits for its agent, with a payment that may be settled for so long."""
+    id, engine = kernel.new(), kernel.engine
+    ends = engine.now() // SECOND + seconds
+    payment = {"current": 1, "1 valid_before": ends, "1 state": "verified", "1 amount": 5, "1 payer": "p"}
+    engine.client.hset(engine.keys.money(id), mapping=payment)
+    engine.client.hset(engine.keys.record(id), mapping={"contract": "ref", "settle_margin": 60 * SECOND})
+    return id
+
+
+def test_no_agent_gets_work_that_could_not_be_settled(kernel: Kernel) -> None:
+    """A payment that ends before a run and its settlement is let go; the work waits for another payment."""
+    late, good = bought(kernel, 650), bought(kernel, 670)
+    agent = kernel.agent()
+    assert [data["execution_id"] for _, data in kernel.mail(agent)] == [good]
+    found = kernel.engine.get(late)
+    assert (found.state, found.phase, found.fence) == ("pending", "payment_due", 0)
+    assert kernel.engine.kinds(late)[-1] == "payment.refused"
+    assert kernel.engine.client.hget(kernel.engine.keys.money(late), "1 state") == b"released"
+    ticking(kernel.engine).tick()
+    assert kernel.mail(agent) == []
+
+
+def test_the_window_is_looked_at_again_when_an_agent_was_lost(kernel: Kernel) -> None:
+    """The second attempt is not begun when only the first one was in time."""
+    id, first = bought(kernel, 700), kernel.agent("a", "c1")
+    assert kernel.states(id) == ["running"]
+    kernel.engine.advance(50)
+    kernel.agent("a", "c2")
+    kernel.connections.close(first)
+    assert kernel.engine.get(id).phase == "payment_due"

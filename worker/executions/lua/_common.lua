@@ -145,6 +145,15 @@ local function let_go(id, at, number)
   wake()
 end
 
+-- The payment that would end before a run that begins now could be settled, or nil.
+local function outlived(at)
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if not number or paid then return end
+  local limit, sla_by, margin = unpack(get('run_limit', 'sla_by', 'settle_margin'))
+  local settled_by = math.min(at + tonumber(limit), tonumber(sla_by or 'inf')) + tonumber(margin or 0)
+  if settled_by > tonumber((paid_with(number, 'valid_before'))) * 1e6 then return number end
+end
+
 -- Work that its seeker did not pay for: the wallet's count starts again an hour after the last time.
 local UNPAID_FOR = 3600e6
 
