@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 
 from tests.engine import SECOND, Crash, Engine
 from tests.integration.test_remote_scripts import Kernel
+from worker.delivery.files import DiskFiles
+from worker.errors import Conflict, NotFound, Unauthorized
+from worker.executions.policy import Decision
+from worker.executions.runners import JobResult
 from worker.ids import new_id
 from worker.queue.clock import Clock
 
@@ -119,3 +124,62 @@ def test_the_window_is_looked_at_again_when_an_agent_was_lost(kernel: Kernel) ->
     kernel.agent("a", "c2")
     kernel.connections.close(first)
     assert kernel.engine.get(id).phase == "payment_due"
+
+
+# Growth
+
+
+LONG = "x" * (1 << 20)
+
+
+def test_long_errors_do_not_fill_the_log(kernel: Kernel) -> None:
+    """An event tells a short form of what a tool, a runner or a person said; the agent gets all of it."""
+    agent, id = kernel.working()
+    engine = kernel.engine
+    steps = [kernel.invoke(id) for _ in range(4)]
+    for step in steps:
+        kernel.result(id, step, success=False, error=LONG)
+    far = kernel.invoke(id, remote=True)
+    for retryable in (True, False):
+        engine.runners.result(JobResult(new_id(), id, far, False, error=LONG, retryable=retryable), "")
+    kernel.decision = Decision("require_approval", "r", "ask")
+    asked = kernel.invoke(id)
+    engine.signals.send(id, "approval", {"approved": False, "reason": LONG})
+    assert engine.store.events(id)[-2].step_id == asked
+    assert sum(len(event.payload) for event in engine.store.events(id)) < 64_000
+    assert max(map(len, engine.client.hvals(engine.keys.steps(id)))) < 64_000
+    told = [data for event, data in kernel.mail(agent) if event == "tool.result"]
+    assert [data["error"] for data in told] == [LONG] * 5
+
+
+def test_what_is_refused_leaves_no_file(kernel: Kernel) -> None:
+    """Long values of strangers, of stale sessions and of those who repeat themselves are kept by nobody."""
+    engine, data = kernel.engine, "y" * 100_000
+    _, id = kernel.working()
+    far = kernel.invoke(id, remote=True, arguments={"a": data}, has_arguments=True, key="k")
+    kernel.invoke(id, remote=True, arguments={"a": data}, has_arguments=True, key="k")
+    kernel.invoke(id, arguments={"a": data}, has_arguments=True)
+    kernel.decision = Decision("deny", "r", "no")
+    kernel.intent(id, "invoke_tool", tool="t", remote=True, arguments=data, has_arguments=True)
+    job = new_id()
+    for retryable in (True, False):
+        engine.runners.result(JobResult(new_id(), id, far, False, error=data, retryable=retryable), "")
+    with contextlib.suppress(Conflict):
+        engine.runners.result(JobResult(job, id, far, True, data=data), "")
+    for session, step in ((new_id(), far), (kernel.session(id), far), (kernel.session(id), new_id())):
+        with pytest.raises((Unauthorized, Conflict, NotFound)):
+            kernel.intents.step_result(id, session, step, success=True, data=data, error="", caller="")
+    with pytest.raises(Conflict):
+        kernel.intent(id, "complete", output=data)
+    with pytest.raises(NotFound):
+        engine.signals.send(new_id(), "go", data)
+    assert len(files(engine)) == 2, "the arguments of the runner's job, and its last error"
+    engine.cancel(id)
+    engine.advance(10)
+    engine.clock(retention=1).tick()
+    assert engine.store.get(id) is None and files(engine) == []
+
+
+def files(engine: Engine) -> list[Any]:
+    assert isinstance(engine.files, DiskFiles)
+    return [path for path in engine.files.directory.rglob("*") if path.is_file()]

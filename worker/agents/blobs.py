@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -23,6 +24,21 @@ def pack(files: Files, value: bytes, *, name: str) -> bytes:
     if len(value) <= INLINE_BYTES:
         return value
     return _REFERENCE + encode(asdict(files.put(value, name=name, mime="application/json")))
+
+
+def measured(value: bytes, *, name: str) -> bytes:
+    """The same for a value that only an event tells of: what is long is described, and stored nowhere."""
+    if len(value) <= INLINE_BYTES:
+        return value
+    sha256 = hashlib.sha256(value).hexdigest()
+    return _REFERENCE + encode(asdict(FileRef("", name, "application/json", len(value), sha256)))
+
+
+def discard(files: Files, stored: bytes) -> None:
+    """Removes the file of a value that was packed, and then kept by nobody."""
+    ref = reference(stored)
+    if ref is not None and ref.key:
+        files.delete(ref.key)
 
 
 def unpack(files: Files, stored: bytes) -> Any:

@@ -12,11 +12,10 @@ from worker.doors.hangup import client_of
 from worker.doors.kernel_forms import body, flag, query, required, storable, text
 from worker.errors import BadRequest
 from worker.executions.intents import Intent
+from worker.executions.payloads import MOST_ERROR
 from worker.executions.refusals import SessionNotFound
 from worker.ids import is_id
 from worker.parts import Parts
-
-MOST_ERROR = 4096
 
 
 def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:

@@ -40,7 +40,7 @@ def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
         only(g.caller, id)
         given = body()
         result = JobResult(
-            job=required(given, "job_id", most=0),
+            job=required(given, "job_id"),
             id=required(given, "execution_id", most=0),
             step=required(given, "step_id", most=0),
             success=flag(given, "success"),

@@ -27,6 +27,7 @@ class Outcome:
     result: bytes = b""
     error: bytes = b""
     payload: bytes = b""
+    file: str = ""
 
 
 class Outcomes:
@@ -54,7 +55,13 @@ class Outcomes:
         if ref is not None:
             result["value_ref"] = asdict(ref)
             payload += b',"output_file":' + encode(described(ref))
-        return Outcome("completed", value, encode(result), b"", payload + b"}")
+        key = ref.key if ref is not None else ""
+        return Outcome("completed", value, encode(result), b"", payload + b"}", key)
+
+    def discard(self, outcome: Outcome) -> None:
+        """Nobody wanted it."""
+        if outcome.file:
+            self._files.delete(outcome.file)
 
     def _put(self, output: Any, value: bytes, *, text: bool) -> FileRef:
         if text:

@@ -93,7 +93,7 @@ def test_bearers_are_exact(site: Site) -> None:
 
 
 def test_whoever_guesses_has_to_wait(own_site: Callable[..., Site]) -> None:
-    """After so many wrong bearers an address gets 429 for each at every process; the right one still opens."""
+    """After so many wrong bearers each of an address gets 429 everywhere; the right one still opens."""
     site = own_site().start()
     wrong, right = site.api(0, "a wrong token"), site.api(0)
     statuses = [wrong.call("GET", "/v0/executions").status for _ in range(MOST_FAILURES + 3)]
