@@ -13,6 +13,7 @@ from worker.delivery.files import DiskFiles
 from worker.errors import Conflict, NotFound, Unauthorized
 from worker.executions.policy import Decision
 from worker.executions.runners import JobResult
+from worker.executions.store import MOST_EVENTS
 from worker.ids import new_id
 from worker.queue.clock import Clock
 
@@ -183,3 +184,52 @@ def test_what_is_refused_leaves_no_file(kernel: Kernel) -> None:
 def files(engine: Engine) -> list[Any]:
     assert isinstance(engine.files, DiskFiles)
     return [path for path in engine.files.directory.rglob("*") if path.is_file()]
+
+
+def test_an_agent_that_is_lost_for_ever_fills_no_log(kernel: Kernel) -> None:
+    """Work that nobody paid for is given out again and again, until its log is full; then it fails."""
+    engine, id = kernel.engine, kernel.new()
+    engine.client.rpush(engine.keys.log(id), *[b"1 output.chunk - 0 0 {}"] * (MOST_EVENTS - 4))
+    kernel.connections.close(kernel.agent("a", "c1"))
+    assert kernel.states(id) == ["pending"]
+    kernel.connections.close(kernel.agent("a", "c2"))
+    assert kernel.states(id) == ["failed"]
+    assert engine.store.log_length(id) == MOST_EVENTS + 3 and engine.kinds(id)[-1] == "execution.failed"
+
+
+def test_names_that_are_gone_leave_nothing(kernel: Kernel) -> None:
+    """When everybody has left, and what they did is removed, the store holds nothing by their names."""
+    engine = kernel.engine
+    before: set[bytes] = set()
+    for name in ("one", "two"):
+        agents = [kernel.agent(name, consumer) for consumer in ("c1", "c2")]
+        runner = kernel.runner(f"runner-{name}", "c1", f"tool-{name}")
+        id = kernel.new(name)
+        far = kernel.invoke(id, f"tool-{name}", remote=True)
+        engine.runners.result(JobResult(new_id(), id, far, True), "")
+        kernel.intent(id, "complete")
+        for each in (*agents, runner):
+            kernel.connections.close(each)
+        engine.advance(10)
+        engine.clock(retention=1).tick()
+        assert engine.store.get(id) is None
+        left = set(engine.client.keys("*"))
+        fields = {
+            field for key in (engine.keys.turns, engine.keys.busy) for field in engine.client.hkeys(key)
+        }
+        assert not fields and left == (before or left)
+        assert not [field for field in engine.client.hkeys(engine.keys.stats) if b"mean_us" in field]
+        before = left
+
+
+def test_the_turn_is_kept_as_long_as_somebody_is_there(kernel: Kernel) -> None:
+    """A consumer that leaves after each execution does not take the next ones from the others."""
+    kernel.agent("a", "c2")
+    took = []
+    for _ in range(2):
+        first = kernel.agent("a", "c1")
+        id = kernel.new()
+        took.append(kernel.store.fields(id, "worker")[0])
+        kernel.intent(id, "complete")
+        kernel.connections.close(first)
+    assert took == ["c1", "c2"]

@@ -227,10 +227,12 @@ end
 local function seal_work(id, at, by, outcome, work, correlation, grace)
   redis.call('HSET', RECORD, 'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error)
   cancel_steps(id, at, 'execution ended', correlation)
-  -- What this agent's work takes, the latest weighing a fifth.
-  local agent, started = unpack(get('agent', 'started'))
-  local mean, took = redis.call('HGET', STATS, 'mean_us ' .. agent), at - tonumber(started)
-  redis.call('HSET', STATS, 'mean_us ' .. agent, whole(mean and mean * 0.8 + took * 0.2 or took))
+  -- What this agent's work takes, the latest weighing a fifth. A name that we do not offer is not remembered.
+  local agent, started, contract, version = unpack(get('agent', 'started', 'contract', 'version'))
+  if contract or version then
+    local mean, took = redis.call('HGET', STATS, 'mean_us ' .. agent), at - tonumber(started)
+    redis.call('HSET', STATS, 'mean_us ' .. agent, whole(mean and mean * 0.8 + took * 0.2 or took))
+  end
   local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
   if outcome == 'completed' and number and not paid then
     redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),
