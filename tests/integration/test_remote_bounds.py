@@ -11,6 +11,7 @@ from tests.engine import SECOND, Crash, Engine
 from tests.integration.test_remote_scripts import Kernel
 from worker.delivery.files import DiskFiles
 from worker.errors import Conflict, NotFound, Unauthorized
+from worker.executions.events import iso
 from worker.executions.policy import Decision
 from worker.executions.runners import JobResult
 from worker.executions.store import MOST_EVENTS
@@ -233,3 +234,36 @@ def test_the_turn_is_kept_as_long_as_somebody_is_there(kernel: Kernel) -> None:
         kernel.intent(id, "complete")
         kernel.connections.close(first)
     assert took == ["c1", "c2"]
+
+
+# Jobs of local functions
+
+
+def test_a_job_has_a_deadline_while_its_function_is_between_two_runs(kernel: Kernel) -> None:
+    """Its process was lost before a runner came: the job has its time, and its runner no other job."""
+    engine = kernel.engine
+    taken = engine.running(agent="local")
+    step = engine.begin(taken)[1].decode()
+    sent = [taken.id, taken.fence, step, new_id(), "null", 60 * SECOND]
+    assert engine.remote_store.local("send_job", taken.id, [engine.keys.jobs("t")], sent) == b"ok"
+    engine.advance(6)
+    assert engine.lapse(taken.id)[0] == "queued"
+    runner = kernel.runner("r", "c1", "t")
+    told = dict(kernel.mail(runner))["job.assigned"]
+    assert told["deadline"] > iso(engine.now() + 50 * SECOND)
+    other = kernel.new()
+    kernel.agent()
+    kernel.invoke(other, remote=True)
+    assert kernel.mail(runner) == [], "it has a job"
+    engine.runners.result(JobResult(told["id"], taken.id, step, True, data=1), "")
+    assert [event for event, _ in kernel.mail(runner)] == ["job.assigned"]
+    assert engine.begin(engine.take(taken.id))[0] == b"succeeded"
+
+
+def test_nobody_begins_what_waits_for_approval(kernel: Kernel) -> None:
+    """A step is not started before somebody allowed it, whoever says so."""
+    _, id = kernel.working()
+    kernel.decision = Decision("require_approval", "r", "ask")
+    step = kernel.invoke(id, remote=True)
+    kernel.engine.runners.started(id, step, "r", "")
+    assert "step.started" not in kernel.engine.kinds(id)

@@ -39,6 +39,7 @@ _KINDS = {
     "RATE_LIMITED": "rate limited",
     "SERVICE_UNAVAILABLE": "service unavailable",
 }
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -87,6 +88,13 @@ def text(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_
     return value
 
 
+def plain(name: str, field: str) -> str:
+    """A name that agents, runners and tools go by: it stands in logs, and in lists between others."""
+    if _CONTROL.search(name):
+        raise BadRequest(f"{field} has a control character", field=field)
+    return name
+
+
 def flag(given: dict[str, Any], name: str) -> bool:
     value = given.get(name)
     if value is not None and not isinstance(value, bool):
@@ -107,6 +115,7 @@ def query(*names: str) -> list[str]:
     for name, value in zip(names, values, strict=True):
         if len(value.encode()) > MOST_ID:
             raise BadRequest(f"{name} exceeds maximum length of {MOST_ID} characters", field=name)
+        plain(value, name)
     return values
 
 

@@ -143,6 +143,13 @@ def test_bodies_are_read_leniently(callers: Api) -> None:
     )
     assert callers.call("GET", "/v0/runners/stream?consumer_id=a").status == 400
     assert callers.call("GET", f"/v0/agents/stream?agent_id={'x' * 257}&consumer_id=c").status == 400
+    # A name stands in log lines, and in lists where zero bytes part it from the next one.
+    for path in ("agents/stream?agent_id", "runners/stream?runner_id"):
+        for odd in ("%00", "a%00b", "a%0d%0ab", "%1b[2J"):
+            assert callers.call("GET", f"/v0/{path}=a&consumer_id={odd}").status == 400
+            assert callers.call("GET", f"/v0/{path}={odd}&consumer_id=a").status == 400
+    assert callers.call("POST", "/v0/runners/r/tools", {"tools": [{"id": "a\nb"}]}).status == 400
+    assert callers.call("POST", "/v0/runners/r%00/tools", {"tools": []}).status == 400
 
 
 def test_a_body_that_breaks_off_is_its_senders_mistake(site: Site) -> None:
