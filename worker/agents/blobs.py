@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from worker.agents.output import encode
 from worker.delivery.files import FileRef, Files
+from worker.errors import Unavailable
 from worker.executions.record import Execution
 
 INLINE_BYTES = 32 * 1024
@@ -37,8 +39,15 @@ def measured(value: bytes, *, name: str) -> bytes:
 def discard(files: Files, stored: bytes) -> None:
     """Removes the file of a value that was packed, and then kept by nobody."""
     ref = reference(stored)
-    if ref is not None and ref.key:
-        files.delete(ref.key)
+    if ref is not None:
+        remove(files, ref.key)
+
+
+def remove(files: Files, key: str) -> None:
+    """Removes a file that nobody wants, if that can be done now: nobody waits for it."""
+    if key:
+        with suppress(Unavailable):
+            files.delete(key)
 
 
 def unpack(files: Files, stored: bytes) -> Any:

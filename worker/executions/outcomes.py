@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from worker.agents.blobs import INLINE_BYTES, described
+from worker.agents.blobs import INLINE_BYTES, described, remove
 from worker.agents.catalog import Catalog
 from worker.agents.output import OutputType, encode, shape
 from worker.contracts.schema import Validators, is_open, validate
@@ -60,8 +60,7 @@ class Outcomes:
 
     def discard(self, outcome: Outcome) -> None:
         """Nobody wanted it."""
-        if outcome.file:
-            self._files.delete(outcome.file)
+        remove(self._files, outcome.file)
 
     def _put(self, output: Any, value: bytes, *, text: bool) -> FileRef:
         if text:
