@@ -18,6 +18,7 @@ from typing import Any
 import redis
 
 from tests.fakes.chain import MemoryChain
+from tests.fakes.record import Reads
 from tests.fakes.seeker import FEE_WALLET, signed_payment
 from tests.fakes.shop import SECOND, shop_environ
 from worker.agents.declare import Capability
@@ -28,7 +29,6 @@ from worker.executions.events import iso
 from worker.executions.record import Execution
 from worker.parts import Parts
 from worker.payments.comparison import Comparison
-from worker.payments.ledger import Money
 from worker.payments.offer import atomic
 from worker.payments.outcomes import Answer
 from worker.payments.settler import Settler
@@ -152,7 +152,7 @@ class Deal:
         return self.till.chain.received(self.wallet, self.till.pay_to)
 
 
-class Till:
+class Till(Reads):
     """A worker that does one thing at a time."""
 
     def __init__(self, home: Path, client: redis.Redis, url: str) -> None:
@@ -334,17 +334,6 @@ class Till:
         self.parts.store.requeue(execution.id, execution.fence, "process_lost", crashed=b"{}", overtime=b"{}")
 
     # The record
-
-    def execution(self, id: str) -> Execution:
-        return self.parts.executions.get(id)
-
-    def money(self, id: str) -> Money:
-        money = self.parts.ledger.money(id)
-        assert money is not None
-        return money
-
-    def kinds(self, id: str) -> list[str]:
-        return [str(event.kind) for event in self.parts.store.events(id, 0, 10_000)]
 
     def output(self, id: str) -> Any:
         return json.loads(self.execution(id).output)
