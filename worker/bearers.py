@@ -16,7 +16,7 @@ from worker.executions.keys import Keys
 
 log = structlog.get_logger()
 
-# So many wrong bearers of one address in a minute, and it has to wait out that minute.
+# So many wrong bearers of one address in a minute, and the next ones have to wait out that minute.
 MOST_FAILURES = 30
 WINDOW = 60
 _MOST_ADDRESSES = 10_000
@@ -30,7 +30,12 @@ class TooManyFailures(Problem):
 
 
 class Bearers:
-    """Checks bearers in constant time. Who guesses is slowed down; a store that is away slows down nobody."""
+    """Checks bearers in constant time. Wrong ones are slowed down; a store that is away slows down nobody.
+
+    The right one always opens, whatever else its address sends: behind one router or proxy may be the
+    operator, an agent with an old key and a stranger, and none of them may lock out the others. What may
+    be guessed is too long to be found by guessing.
+    """
 
     def __init__(
         self, token: str | None, agent_keys: Iterable[tuple[str, str]], client: redis.Redis, keys: Keys
@@ -46,12 +51,12 @@ class Bearers:
         """OPERATOR, or the agent or runner whose key it is."""
         if not self._known:
             return OPERATOR
-        self._refuse_blocked(address)
         given = authorization.encode()
         found = [name for name, bearer in self._known if hmac.compare_digest(given, bearer)]
         if found:
             return found[0]
         if given:
+            self._refuse_blocked(address)
             self._failed(address)
         raise Unauthorized()
 

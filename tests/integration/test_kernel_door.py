@@ -98,6 +98,8 @@ def test_any_json_is_an_input(http: FlaskClient, value: Any) -> None:
         ({"agent_id": 5}, "agent_id"),
         ({"agent_id": "x" * 257}, "agent_id"),
         ({"agent_id": "é" * 129}, "agent_id"),
+        ({"agent_id": "a\0b"}, "agent_id"),
+        ({"agent_id": "a\r\nb"}, "agent_id"),
         ({"agent_id": "a", "labels": []}, "labels"),
         ({"agent_id": "a", "labels": {"a": 1}}, "labels.a"),
         ({"agent_id": "a", "labels": {"a": None}}, "labels.a"),

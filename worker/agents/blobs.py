@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
 from worker.agents.output import encode
 from worker.delivery.files import FileRef, Files
+from worker.errors import Unavailable
 from worker.executions.record import Execution
 
 INLINE_BYTES = 32 * 1024
@@ -23,6 +26,28 @@ def pack(files: Files, value: bytes, *, name: str) -> bytes:
     if len(value) <= INLINE_BYTES:
         return value
     return _REFERENCE + encode(asdict(files.put(value, name=name, mime="application/json")))
+
+
+def measured(value: bytes, *, name: str) -> bytes:
+    """The same for a value that only an event tells of: what is long is described, and stored nowhere."""
+    if len(value) <= INLINE_BYTES:
+        return value
+    sha256 = hashlib.sha256(value).hexdigest()
+    return _REFERENCE + encode(asdict(FileRef("", name, "application/json", len(value), sha256)))
+
+
+def discard(files: Files, stored: bytes) -> None:
+    """Removes the file of a value that was packed, and then kept by nobody."""
+    ref = reference(stored)
+    if ref is not None:
+        remove(files, ref.key)
+
+
+def remove(files: Files, key: str) -> None:
+    """Removes a file that nobody wants, if that can be done now: nobody waits for it."""
+    if key:
+        with suppress(Unavailable):
+            files.delete(key)
 
 
 def unpack(files: Files, stored: bytes) -> Any:

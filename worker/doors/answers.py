@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from flask import Response, request
+from flask import Response
 
 from worker.contracts.canonical import parse
+from worker.doors.bodies import raw
 from worker.errors import Problem
 from worker.executions.events import Event
 from worker.ids import new_id
@@ -38,7 +39,7 @@ def problem_answer(problem: Problem, form: Form) -> Response:
 
 def json_body() -> Any:
     """The request's body, parsed strictly whatever its content type says."""
-    return parse(request.get_data())
+    return parse(raw())
 
 
 def whole(text: str, default: int) -> int:

@@ -13,7 +13,7 @@ from worker.bearers import OPERATOR
 from worker.doors import kernel_agents, kernel_runners
 from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
 from worker.doors.hangup import bound_writes
-from worker.doors.kernel_forms import body, number, render_problem, required, storable
+from worker.doors.kernel_forms import body, number, plain, render_problem, required, storable
 from worker.errors import BadRequest, Forbidden
 from worker.executions.events import iso
 from worker.executions.record import Execution
@@ -57,7 +57,7 @@ def _executions(blueprint: Blueprint, parts: Parts) -> None:
     @blueprint.post("/executions")
     def create() -> Response:
         given = body()
-        agent = required(given, "agent_id")
+        agent = plain(required(given, "agent_id"), "agent_id")
         input, labels = given.get("input"), _labels(given.get("labels"))
         with storable():
             begun = executions.begin(agent, input, door=NAME, labels=labels)

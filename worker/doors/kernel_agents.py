@@ -9,14 +9,13 @@ from flask import Blueprint, Response, g, request
 from worker.bearers import only
 from worker.doors.answers import SSE_HEADERS, json_answer
 from worker.doors.hangup import client_of
-from worker.doors.kernel_forms import body, flag, query, required, storable, text
+from worker.doors.kernel_forms import body, flag, plain, query, required, storable, text
 from worker.errors import BadRequest
 from worker.executions.intents import Intent
+from worker.executions.payloads import MOST_ERROR
 from worker.executions.refusals import SessionNotFound
 from worker.ids import is_id
 from worker.parts import Parts
-
-MOST_ERROR = 4096
 
 
 def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
@@ -63,7 +62,7 @@ def _intent(given: dict[str, Any]) -> Intent:
         id=id,
         session=session,
         type=required(about, "type", shown="intent.type", most=0),
-        tool=of("tool_id"),
+        tool=plain(of("tool_id"), "intent.tool_id"),
         arguments=about.get("arguments"),
         has_arguments=about.get("arguments") is not None,
         key=of("idempotency_key", most=0),

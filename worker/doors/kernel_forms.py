@@ -14,6 +14,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.agents.output import NotJson
 from worker.doors.answers import whole
+from worker.doors.bodies import raw
 from worker.errors import BadRequest, Problem
 from worker.nesting import deeper_than
 
@@ -38,6 +39,7 @@ _KINDS = {
     "RATE_LIMITED": "rate limited",
     "SERVICE_UNAVAILABLE": "service unavailable",
 }
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -54,10 +56,10 @@ def render_problem(problem: Problem) -> dict[str, Any]:
 def body() -> dict[str, Any]:
     """The first JSON value of the body, whatever its content type says; `null` is an empty object."""
     try:
-        raw = request.get_data()
+        read = raw()
     except RequestEntityTooLarge as fault:
         raise BadRequest("request body too large") from fault
-    value = _first_value(raw)
+    value = _first_value(read)
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -86,6 +88,13 @@ def text(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_
     return value
 
 
+def plain(name: str, field: str) -> str:
+    """A name that agents, runners and tools go by: it stands in logs, and in lists between others."""
+    if _CONTROL.search(name):
+        raise BadRequest(f"{field} has a control character", field=field)
+    return name
+
+
 def flag(given: dict[str, Any], name: str) -> bool:
     value = given.get(name)
     if value is not None and not isinstance(value, bool):
@@ -106,6 +115,7 @@ def query(*names: str) -> list[str]:
     for name, value in zip(names, values, strict=True):
         if len(value.encode()) > MOST_ID:
             raise BadRequest(f"{name} exceeds maximum length of {MOST_ID} characters", field=name)
+        plain(value, name)
     return values
 
 

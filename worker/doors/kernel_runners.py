@@ -10,7 +10,7 @@ from flask import Blueprint, Response, g, request
 from worker.bearers import only
 from worker.doors.answers import SSE_HEADERS, json_answer
 from worker.doors.hangup import client_of
-from worker.doors.kernel_forms import MOST_ID, body, flag, query, required, storable, text
+from worker.doors.kernel_forms import MOST_ID, body, flag, plain, query, required, storable, text
 from worker.errors import BadRequest
 from worker.executions.runners import JobResult
 from worker.parts import Parts
@@ -40,7 +40,7 @@ def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
         only(g.caller, id)
         given = body()
         result = JobResult(
-            job=required(given, "job_id", most=0),
+            job=required(given, "job_id"),
             id=required(given, "execution_id", most=0),
             step=required(given, "step_id", most=0),
             success=flag(given, "success"),
@@ -77,7 +77,7 @@ def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
             raise BadRequest("tools must be a list of objects", field="tools", expected="array of objects")
         _tools([required(each, "id") for each in given])
         with storable():
-            runners.publish(id, [_schema(each) for each in given])
+            runners.publish(plain(id, "runner_id"), [_schema(each) for each in given])
         return Response(status=204)
 
     @blueprint.get("/tools", endpoint=f"{prefix}tools")
@@ -101,6 +101,7 @@ def _tools(given: Any) -> list[str]:
     for tool in given:
         if len(tool.encode()) > MOST_ID:
             raise BadRequest(f"tool_id exceeds maximum length of {MOST_ID} characters", field="tools")
+        plain(tool, "tools")
     return given
 
 

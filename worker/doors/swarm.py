@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, g, request
 
+from worker.doors.bodies import raw
 from worker.doors.hire import CONTRACT
 from worker.errors import Problem, UnsupportedMedia
 from worker.swarm import answers, serde, wire
@@ -44,7 +45,7 @@ def door(serving: Serving, kernels: Kernels) -> Blueprint:
     def claim() -> Response | None:
         if request.path.startswith(PREFIX + "/"):
             g.swarm = True
-        elif _asks_for_work() and _is_a_kernels(request.get_data()):
+        elif _asks_for_work() and _is_a_kernels(raw()):
             g.swarm = True
             return execute()
         return None
@@ -77,11 +78,11 @@ def _asks_for_work() -> bool:
     return post and not request.headers.get(CONTRACT)
 
 
-def _is_a_kernels(raw: bytes) -> bool:
-    if _MARK not in raw:
+def _is_a_kernels(body: bytes) -> bool:
+    if _MARK not in body:
         return False
     try:
-        return wire.looks_like_execute(serde.loads(raw))
+        return wire.looks_like_execute(serde.loads(body))
     except serde.NotJson:
         return False
 
@@ -90,7 +91,7 @@ def _body() -> bytes:
     kind = request.mimetype
     if kind not in ("", "application/json") and not kind.endswith("+json"):
         raise UnsupportedMedia(field="Content-Type", expected="application/json", received=kind[:80])
-    return request.get_data()
+    return raw()
 
 
 def _json(body: bytes, status: int = 200) -> Response:

@@ -12,7 +12,7 @@ from worker.agents.output import encode
 from worker.executions.remote_store import Connection, RemoteStore, in_line
 from worker.executions.scripts import Call
 from worker.executions.store import New
-from worker.ids import session_id
+from worker.ids import is_id, session_id
 
 log = structlog.get_logger()
 
@@ -99,10 +99,9 @@ class Assignment:
         """Tells the agent that its work has ended without it, and takes back the jobs of runners."""
         agent, session, state, error = self._store.fields(id, "agent", "session", "state", "error")
         steps = self._store.steps(id)
-        jobs = [
-            (steps[f"{step} tool"].decode(), step)
-            for step in (name.removesuffix(" job") for name in steps if name.endswith(" job"))
-        ]
+        # Signals, files and keys stand there too, under names that strangers chose.
+        sent = (name.removesuffix(" job") for name in steps if name.endswith(" job"))
+        jobs = [(steps[f"{step} tool"].decode(), step) for step in sent if is_id(step)]
         reason = json.loads(error).get("error", "") if error else f"execution {state}"
         cut = dict.fromkeys(steps.get("cut", b"").decode().split())
         before = [_result(id, step, str(reason)) for step in cut if f"{step} remote" in steps]

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worker.agents.blobs import pack
+from worker.agents.blobs import discard, measured, pack
 from worker.agents.output import encode
 from worker.delivery.files import Files
 from worker.errors import BadRequest
 from worker.executions.outcomes import INVALID, Outcome, Outcomes
-from worker.executions.payloads import ToolCall, digest, shown_value, waits
+from worker.executions.payloads import ToolCall, digest, shown_error, shown_value, waits
 from worker.executions.policy import Call, Decision
 from worker.executions.refusals import refuse, step_unknown
 from worker.executions.remote_store import MOST_MESSAGES, RemoteStore
@@ -104,14 +104,17 @@ class Intents:
         """What became of a tool that the agent ran itself."""
         outcome = "succeeded" if success else "failed"
         value = pack(self._files, encode(data if success else error), name="step.json")
-        told = shown_value(value) if success else encode({"error": error, "retryable": False})
+        told = shown_value(value) if success else shown_error(error)
         message = result_message(id, step, outcome, data, error)
         args: list[Arg] = [id, session, caller, step, outcome, value, told]
         args += [digest(success, data, error), message, MOST_MESSAGES]
         reply = self._store.intent("step_result", id, [self._store.keys.mail(session)], args)
+        if reply[0] == b"ok":
+            return
+        discard(self._files, value)
         if reply[0] == b"step":
             raise step_unknown(step)
-        if reply[0] != b"ok":
+        if reply[0] != b"again":
             self._refuse(reply, id, session, step)
 
     # Tools
@@ -126,16 +129,18 @@ class Intents:
         asks = decision.kind == "require_approval"
         timeout_us = (decision.timeout_ms or 0) * 1000 or self._step_timeout_us
         step = new_id()
-        args = self._invocation(intent, decision, step, asks=asks, timeout_us=timeout_us)
+        call = self._call(intent, kept=intent.remote)
+        args = self._invocation(intent, call, decision, step, asks=asks, timeout_us=timeout_us)
         reply = self._store.intent("invoke", intent.id, [self._store.keys.jobs(intent.tool)], args)
+        if reply[0] != b"new":
+            discard(self._files, call.packed or b"")
         if reply[0] == b"new" and reply[2] == b"1":
             self._runners.offer(intent.id, step, intent.tool, told=True)
         return self._answer(reply, intent)
 
     def _invocation(
-        self, intent: Intent, decision: Decision, step: str, *, asks: bool, timeout_us: int
+        self, intent: Intent, call: ToolCall, decision: Decision, step: str, *, asks: bool, timeout_us: int
     ) -> list[Arg]:
-        call = self._call(intent)
         attempts = MOST_ATTEMPTS if intent.remote and not asks else 1
         return [
             intent.id,
@@ -160,10 +165,12 @@ class Intents:
             *_ROOM,
         ]
 
-    def _call(self, intent: Intent) -> ToolCall:
+    def _call(self, intent: Intent, *, kept: bool) -> ToolCall:
+        """`kept`: a runner will read the arguments."""
         packed = None
         if intent.has_arguments:
-            packed = pack(self._files, encode(intent.arguments), name="arguments.json")
+            value, name = encode(intent.arguments), "arguments.json"
+            packed = pack(self._files, value, name=name) if kept else measured(value, name=name)
         return ToolCall(intent.tool, packed, intent.remote, intent.key)
 
     def _judge(self, intent: Intent, reply: list[bytes]) -> Decision:
@@ -186,7 +193,12 @@ class Intents:
         response = encode({"accepted": False, "error": decision.refusal})
         counted = "rate_limited" if decision.rate_limited else "denied"
         args: list[Arg] = [intent.id, intent.session, intent.hidden_key, intent.digest]
-        args += [self._call(intent).denied(decision.reason, decision.rule_id), response, counted, *_ROOM]
+        args += [
+            self._call(intent, kept=False).denied(decision.reason, decision.rule_id),
+            response,
+            counted,
+            *_ROOM,
+        ]
         return self._answer(self._store.intent("deny", intent.id, [], args), intent)
 
     # Waiting and ending
@@ -201,13 +213,14 @@ class Intents:
     def _end(self, intent: Intent) -> bytes:
         if intent.type == "fail":
             return self._seal(intent, self._outcomes.failed(intent.error), {"error": intent.error})
-        details = {"output": intent.output}
+        details, made = {"output": intent.output}, self._outcomes.completed(intent.output)
         try:
-            return self._seal(intent, self._outcomes.completed(intent.output), details)
+            return self._seal(intent, made, details)
         except _Unchecked:
             problem = self._outcomes.problem(intent.id, intent.output)
         if problem is None:
-            return self._seal(intent, self._outcomes.completed(intent.output), details, checked=True)
+            return self._seal(intent, made, details, checked=True)
+        self._outcomes.discard(made)
         return self._seal(intent, self._outcomes.failed(problem, INVALID), details, refused=problem)
 
     def _seal(
@@ -240,6 +253,8 @@ class Intents:
         reply = self._store.intent("complete", intent.id, [self._store.keys.held(intent.session)], args)
         if reply[0] == b"check":
             raise _Unchecked
+        if reply[0] != b"new":
+            self._outcomes.discard(outcome)
         return self._answer(reply, intent)
 
     # Refusals

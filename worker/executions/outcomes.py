@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from worker.agents.blobs import INLINE_BYTES, described
+from worker.agents.blobs import INLINE_BYTES, described, remove
 from worker.agents.catalog import Catalog
 from worker.agents.output import OutputType, encode, shape
 from worker.contracts.schema import Validators, is_open, validate
@@ -27,6 +27,7 @@ class Outcome:
     result: bytes = b""
     error: bytes = b""
     payload: bytes = b""
+    file: str = ""
 
 
 class Outcomes:
@@ -54,7 +55,12 @@ class Outcomes:
         if ref is not None:
             result["value_ref"] = asdict(ref)
             payload += b',"output_file":' + encode(described(ref))
-        return Outcome("completed", value, encode(result), b"", payload + b"}")
+        key = ref.key if ref is not None else ""
+        return Outcome("completed", value, encode(result), b"", payload + b"}", key)
+
+    def discard(self, outcome: Outcome) -> None:
+        """Nobody wanted it."""
+        remove(self._files, outcome.file)
 
     def _put(self, output: Any, value: bytes, *, text: bool) -> FileRef:
         if text:

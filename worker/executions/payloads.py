@@ -6,7 +6,10 @@ import hashlib
 from dataclasses import dataclass
 
 from worker.agents.blobs import described, reference
-from worker.agents.output import encode
+from worker.agents.output import encode, short
+
+# As much of an error as an agent may give in an intent.
+MOST_ERROR = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,11 @@ def shown_value(packed: bytes) -> bytes:
     if ref is None:
         return b'{"result":%s}' % packed
     return encode({"result": None, "result_file": described(ref)})
+
+
+def shown_error(error: str, *, retryable: bool = False) -> bytes:
+    """What went wrong with a tool, as an event has it; whoever called the tool is told all of it."""
+    return encode({"error": short(error, MOST_ERROR), "retryable": retryable})
 
 
 def waits(kind: str) -> tuple[bytes, bytes, bytes]:

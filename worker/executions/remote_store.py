@@ -17,6 +17,7 @@ import redis
 from worker.agents.output import encode
 from worker.executions.keys import Keys, short
 from worker.executions.scripts import Arg, Call, Scripts
+from worker.executions.store import MOST_EVENTS
 
 # A mailbox that holds more than this belongs to a connection that does not read.
 MOST_MESSAGES = 256
@@ -97,8 +98,10 @@ class RemoteStore:
 
     def forget(self, connection: Connection, tools: Sequence[str]) -> bool:
         k, c = self.keys, connection
-        keys = [k.epochs, k.connection(c.epoch), k.held(c.epoch), k.busy, k.mail(c.epoch)]
-        return bool(self.scripts("forget", [*keys, *map(k.offers, tools)], [c.epoch, c.offer]))
+        keys = [k.epochs, k.connection(c.epoch), k.held(c.epoch), k.busy, k.mail(c.epoch), k.turns]
+        keys.append(k.consumers(c.kind, c.name))
+        args: list[Arg] = [c.epoch, c.offer, short(c.name) if c.kind == "agent" else "", *map(short, tools)]
+        return bool(self.scripts("forget", [*keys, *map(k.offers, tools)], args))
 
     def connection(self, epoch: str) -> Connection | None:
         raw = self.client.hgetall(self.keys.connection(epoch))
@@ -175,7 +178,7 @@ class RemoteStore:
 
     def drop(self, id: str, agent: str, epoch: str, failed: bytes) -> str:
         keys = [self.keys.waiting(agent), self.keys.held(epoch)]
-        return str(self._move("drop", id, keys, [id, epoch, failed]).decode())
+        return str(self._move("drop", id, keys, [id, epoch, failed, MOST_EVENTS]).decode())
 
     def tidy(
         self,

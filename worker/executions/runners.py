@@ -13,12 +13,12 @@ from typing import Any
 
 import structlog
 
-from worker.agents.blobs import pack
+from worker.agents.blobs import discard, pack
 from worker.agents.output import encode
 from worker.delivery.files import Files
 from worker.errors import NotFound
 from worker.executions.events import iso
-from worker.executions.payloads import shown_value
+from worker.executions.payloads import shown_error, shown_value
 from worker.executions.refusals import StepResolved, step_unknown
 from worker.executions.remote_store import MOST_MESSAGE_BYTES, MOST_MESSAGES, Connection, RemoteStore
 from worker.executions.scripts import Arg
@@ -147,17 +147,20 @@ class Runners:
         if tool is None:
             return "step", ""
         value = pack(self._files, encode(result.data if result.success else error), name="step.json")
-        told = encode({"error": error, "retryable": result.retryable})
+        told = shown_error(error, retryable=result.retryable)
         outcome = "retry" if result.retryable else "failed"
         if result.success:
             outcome, told = "succeeded", shown_value(value)
-        last = encode({"error": error, "retryable": False})
+        last = shown_error(error)
         status = "succeeded" if result.success else "failed"
         message = result_message(id, step, status, result.data, error)
         args: list[Arg] = [id, session, step, result.job, outcome, value, told, last, message]
         args += [MOST_MESSAGES, new_id(), FIRST_PAUSE_US, LONGEST_PAUSE_US]
         args += [int(timeout or self._step_timeout_us), caller]
-        return self._store.job_result(id, session, tool.decode(), args)
+        what, free = self._store.job_result(id, session, tool.decode(), args)
+        if what != "ok":
+            discard(self._files, value)
+        return what, free
 
     # What the clock does, and the end of connections
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from worker.agents.blobs import described, pack, reference
-from worker.agents.output import encode
+from worker.agents.blobs import described, discard, pack, reference
+from worker.agents.output import encode, short
 from worker.delivery.files import Files
 from worker.errors import BadRequest, Conflict, NotFound
-from worker.executions.payloads import waits
+from worker.executions.payloads import MOST_ERROR, shown_error, waits
 from worker.executions.refusals import ended
 from worker.executions.remote_store import MOST_MESSAGES, RemoteStore
 from worker.executions.runners import Runners
@@ -69,7 +69,7 @@ class Signals:
                 waits(kind)[2],
                 verdict,
                 step,
-                encode({"error": reason, "retryable": False}),
+                shown_error(reason),
                 encode(reason),
                 b"approval.resolved " + encode(told),
                 new_id(),
@@ -81,9 +81,11 @@ class Signals:
             ]
             name = tool.decode() if tool else ""
             what, *more = (part.decode() for part in self._store.signal(id, session, name, args))
+            if what == "moved":
+                continue
+            if what != "ok":
+                discard(self._files, packed)
             match what:
-                case "moved":
-                    continue
                 case "unknown":
                     raise NotFound(f"execution {id}")
                 case "terminal":
@@ -112,4 +114,8 @@ def _verdict(kind: str, payload: Any) -> tuple[str, str, str]:
         named = "*" if step is None else named
     else:
         return "", "", DENIED
-    return "yes" if approved else "no", named, reason if isinstance(reason, str) and reason else DENIED
+    return "yes" if approved else "no", named, _reason(reason)
+
+
+def _reason(given: Any) -> str:
+    return short(given, MOST_ERROR) if isinstance(given, str) and given else DENIED

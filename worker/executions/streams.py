@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 import redis
 import structlog
 
-from worker.errors import Unavailable
+from worker.errors import NotFound, Unavailable
 from worker.executions.assignment import Assignment
 from worker.executions.connections import Connections
 from worker.executions.keys import Keys
@@ -110,6 +110,21 @@ class Streams:
         begin: Callable[[Connection], None],
     ) -> Iterator[bytes]:
         yield b"retry: 5000\n\n"
+        try:
+            yield from self._live(kind, name, consumer, hang, begin)
+        except redis.RedisError as error:
+            if unavailable(error) is None:
+                raise
+            log.warning("stream.store_away", kind=kind, name=name)  # its client comes back
+
+    def _live(
+        self,
+        kind: Kind,
+        name: str,
+        consumer: str,
+        hang: Hang,
+        begin: Callable[[Connection], None],
+    ) -> Iterator[bytes]:
         connection = self._connections.open(kind, name, consumer)
         log.info("stream.opened", kind=kind, name=name, consumer=consumer)
         parted = False
@@ -151,19 +166,30 @@ class Streams:
                 beat = time.monotonic() + HEARTBEAT
 
     def _look(self, stream: Stream) -> tuple[int, bytes]:
-        """How many messages are new, and their frames. A store that is away is waited for."""
+        """How many messages are new, and their frames. What is away for a while is waited for."""
         epoch = stream.connection.epoch
         while True:
             try:
                 items = self._store.read_mail(epoch, stream.written, _BATCH)
                 if not items and not self._store.alive(epoch):
                     stream.end()
-                read = [self._messages.read(item) for item in items]
-                return len(items), b"".join(frame(message) for message in read if message is not None)
+                return len(items), b"".join(map(self._frame, items))
             except redis.RedisError as error:
                 if unavailable(error) is None or stream.ended or self._watcher.closed:
                     raise
+            except Unavailable:  # its files
+                if stream.ended or self._watcher.closed:
+                    return 0, b""
             time.sleep(_LOOK)
+
+    def _frame(self, item: bytes) -> bytes:
+        """A message as it is written. One whose file is gone for good must not end the others' stream."""
+        try:
+            message = self._messages.read(item)
+        except NotFound:
+            log.error("message.unreadable", execution_id=item.split(b" ")[1].decode())
+            return b""
+        return b"" if message is None else frame(message)
 
     def _close(self, connection: Connection) -> None:
         try:

@@ -81,8 +81,7 @@ class Clock:
         if self._ticks % _LOOK_EVERY == 0:
             self._find_lost(due)
             self._each(due.ended[:_REMOVE], lambda id: self._remove(id, due.at - self._retention_us))
-            for chore in self._chores:
-                chore(due.at)
+            self._each(self._chores, lambda chore: chore(due.at))
         self._ticks += 1
 
     def _each(self, items: Iterable[T], act: Callable[[T], object]) -> None:
@@ -90,12 +89,12 @@ class Clock:
         for item in items:
             try:
                 act(item)
-            except redis.ResponseError as error:
+            except Problem as problem:
+                log.warning("clock.put_off", item=item, code=problem.code)
+            except Exception as error:
                 if unavailable(error) is not None:
                     raise
                 log.exception("clock.stuck", item=item)
-            except Problem as problem:
-                log.warning("clock.put_off", item=item, code=problem.code)
 
     def _requeue(self, id: str) -> None:
         self._push(id, *self._store.requeue(id, None, "lease_lapsed", **LOST))

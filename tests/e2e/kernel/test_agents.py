@@ -388,6 +388,27 @@ def test_long_contents_travel_whole(callers: Api, agents: Api, stream: Sse, name
     assert callers.get(told["execution_id"])["output"] == {"text": long}
 
 
+def test_a_file_that_is_gone_takes_nothing_else_with_it(
+    site: Site, callers: Api, agents: Api, name: str
+) -> None:
+    """An execution whose input cannot be read waits for its end; its agent's other work goes on."""
+    before = set((site.home / "state" / "files").rglob("*"))
+    lost = callers.create(name, {"text": "x" * 100_000})["id"]
+    for path in set((site.home / "state" / "files").rglob("*")) - before:
+        if path.is_file():
+            path.unlink()
+    other = callers.create(name, {"n": 1})["id"]
+    stream = agents.agent(name, "c1")
+    told = stream.next("execution.assigned")
+    assert told["execution_id"] == other
+    time.sleep(1.0)
+    agents.accepted(told, "complete", output=1)
+    assert callers.kinds(other).count("execution.started") == 1 and not stream.closed.is_set()
+    callers.call("POST", f"/v0/executions/{lost}/cancel")
+    assert stream.next("execution.cancelled")["execution_id"] == lost
+    stream.close()
+
+
 def test_what_is_listed_and_watched_across_processes(
     callers: Api, agents: Api, stream: Sse, name: str
 ) -> None:

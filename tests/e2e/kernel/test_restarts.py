@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 import uuid
@@ -240,6 +241,22 @@ def test_an_agent_process_that_is_killed(broken: Site, tmp_path: Path) -> None:
     finally:
         for program in programs:
             program.stop()
+
+
+def test_streams_that_begin_without_a_store(broken: Site) -> None:
+    """They end, their clients come back, and no log tells of it as of an error of ours."""
+    api, pid = broken.api(1), broken.store.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        stream = api.agent(broken.name("early"), "c1")
+        assert stream.closed.wait(20)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert "stream.store_away" in (broken.home / "web-1.log").read_text()
+    assert "Error handling request" not in (broken.home / "web-1.log").read_text()
+    broken.wait()
+    api.agent(broken.name("early"), "c1").close()
 
 
 def test_streams_of_executions_give_way_too(broken: Site) -> None:

@@ -152,6 +152,15 @@ local function let_go(id, at, number)
   wake()
 end
 
+-- The payment that would end before a run that begins now could be settled, or nil.
+local function outlived(at)
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if not number or paid then return end
+  local limit, sla_by, margin = unpack(get('run_limit', 'sla_by', 'settle_margin'))
+  local settled_by = math.min(at + tonumber(limit), tonumber(sla_by or 'inf')) + tonumber(margin or 0)
+  if settled_by > tonumber((paid_with(number, 'valid_before'))) * 1e6 then return number end
+end
+
 -- Work that its seeker did not pay for: the wallet's count starts again an hour after the last time.
 local UNPAID_FOR = 3600e6
 
@@ -225,10 +234,12 @@ end
 local function seal_work(id, at, by, outcome, work, correlation, grace)
   redis.call('HSET', RECORD, 'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error)
   cancel_steps(id, at, 'execution ended', correlation)
-  -- What this agent's work takes, the latest weighing a fifth.
-  local agent, started = unpack(get('agent', 'started'))
-  local mean, took = redis.call('HGET', STATS, 'mean_us ' .. agent), at - tonumber(started)
-  redis.call('HSET', STATS, 'mean_us ' .. agent, whole(mean and mean * 0.8 + took * 0.2 or took))
+  -- What this agent's work takes, the latest weighing a fifth. A name that we do not offer is not remembered.
+  local agent, started, contract, version = unpack(get('agent', 'started', 'contract', 'version'))
+  if contract or version then
+    local mean, took = redis.call('HGET', STATS, 'mean_us ' .. agent), at - tonumber(started)
+    redis.call('HSET', STATS, 'mean_us ' .. agent, whole(mean and mean * 0.8 + took * 0.2 or took))
+  end
   local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
   if outcome == 'completed' and number and not paid then
     redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),

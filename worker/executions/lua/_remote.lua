@@ -30,9 +30,10 @@ local function post(EPOCHS, epoch, MAIL, at, most, message)
   return true
 end
 
--- The next member after `last` in the order of names, and round again, for which `fits` holds.
+-- The next member after `last` in the order of names, and round again, for which `fits` holds. Whoever had its turn
+-- and came back with another epoch is behind the others like anybody.
 local function next_after(key, last, fits)
-  local from = last and '(' .. last or '-'
+  local from = last and '(' .. string.sub(last, 1, -38) .. '\1' or '-'
   for round = 1, 2 do
     for _, member in ipairs(redis.call('ZRANGEBYLEX', key, from, '+')) do
       if fits(member) then return member end

@@ -26,6 +26,13 @@ if tonumber(due or 0) > at or ends_by <= at then
   redis.call('ZADD', TIMERS, whole(math.max(at, tonumber(due or 0))), id)
   return {'gone'}
 end
+-- Nobody begins with what could no longer be settled after it.
+local number = outlived(at)
+if number then
+  redis.call('ZREM', WAITING, id)
+  let_go(id, at, number)
+  return {'gone'}
+end
 local function next_turn(last)
   return next_after(CONSUMERS, last, function(other) return alive(EPOCHS, epoch_of(other), at) end)
 end

@@ -18,8 +18,13 @@ if tonumber(waiting) > at then return 'early' end
 local has = redis.call('HGET', KEYS[27], epoch)
 if has and tonumber(string.match(has, '^%d+')) > at then return 'busy' end
 if not post(KEYS[25], epoch, KEYS[29], at, ARGV[8], '@job ' .. id .. ' ' .. step) then return 'busy' end
-local job = redis.call('HGET', STEPS, step .. ' job')
-local deadline = tonumber(redis.call('ZSCORE', STEP_DEADLINES, id .. ' ' .. step) or at)
+local job, timeout = unpack(redis.call('HMGET', STEPS, step .. ' job', step .. ' timeout'))
+local deadline = tonumber(redis.call('ZSCORE', STEP_DEADLINES, id .. ' ' .. step))
+if not deadline then
+  -- The function that called it is between two runs. The runner works meanwhile, for as long as any job may take.
+  deadline = at + tonumber(timeout)
+  due_by(id, step, deadline)
+end
 redis.call('ZREM', KEYS[28], id .. ' ' .. step)
 redis.call('HSET', KEYS[27], epoch, whole(deadline) .. ' ' .. id .. ' ' .. step)
 redis.call('HSET', KEYS[26], ARGV[6], member)

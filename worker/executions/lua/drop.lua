@@ -1,6 +1,6 @@
 -- An execution loses the connection of its agent.
 -- KEYS   transition(id), waiting, held
--- ARGV   id, epoch, payload of execution.failed for tries used up
+-- ARGV   id, epoch, payload of execution.failed for tries used up, most events
 -- Result 'waits', 'failed', 'stays' (blocked, or only money is open) or 'gone'
 local id, epoch = ARGV[1], ARGV[2]
 typed('ZCARD', KEYS[25])
@@ -16,8 +16,8 @@ if state == 'blocked' then
   wake()
   return 'stays'
 end
--- Work that is paid for must come to an end; other work may be tried for as long as it lives.
-if contract and tonumber(attempt) >= tonumber(attempts) then
+-- Work that is paid for must come to an end; other work may be tried for as long as it lives, or its log has room.
+if (contract and tonumber(attempt) >= tonumber(attempts)) or redis.call('LLEN', LOG) >= tonumber(ARGV[4]) then
   redis.call('HSET', RECORD, 'error', ARGV[3], 'session', '', 'epoch', '')
   cancel_steps(id, at, 'agent disconnected', correlation)
   finish(id, at, state, 'failed', ARGV[3], correlation)

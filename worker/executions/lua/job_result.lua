@@ -4,8 +4,8 @@
 --        'retry', 6 value as stored, 7 payload of the event, 8 payload of step.failed for the last failure, 9 message,
 --        10 most messages of a mailbox, 11 the next job, 12 shortest pause (us), 13 longest pause (us),
 --        14 time-out (us), 15 only runner that the caller may speak for, or ''
--- Result {what, epoch of the runner that is free now or ''}; what is 'ok', 'again', 'step' (unknown), 'resolved',
---        'moved' (the session is another by now) or 'foreign'
+-- Result {what, epoch of the runner that is free now or ''}; what is 'ok', 'retried' (the value is not kept), 'again',
+--        'step' (unknown), 'resolved', 'moved' (the session is another by now) or 'foreign'
 local id, step, job, outcome = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 typed('ZCARD', KEYS[25], KEYS[28], KEYS[29])
 typed('LLEN', KEYS[26])
@@ -39,7 +39,7 @@ if outcome == 'retry' and tonumber(attempt) < tonumber(attempts) then
   redis.call('ZADD', KEYS[29], whole(at + pause), id .. ' ' .. step)
   due_by(id, step, at + pause + tonumber(ARGV[14]))
   wake()
-  return {'ok', free}
+  return {'retried', free}
 end
 local succeeded = outcome == 'succeeded'
 close_step(id, step, succeeded and 'succeeded' or 'failed')

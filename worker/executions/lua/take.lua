@@ -4,8 +4,8 @@
 -- ARGV   id, lease in us, who takes it, session id
 -- Result {'taken', at, field, value, ...} or {'gone'}
 local id, lease, worker, session = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
-local state, phase, due, ends_by, limit, sla_by, margin =
-  unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'settle_margin'))
+local state, phase, due, ends_by, limit, sla_by =
+  unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by'))
 local at = now()
 if state ~= 'pending' then
   redis.call('ZREM', QUEUED, id)
@@ -13,14 +13,11 @@ if state ~= 'pending' then
 end
 ends_by = math.min(tonumber(ends_by), tonumber(sla_by or ends_by))
 if phase ~= 'working' or tonumber(due or 0) > at or ends_by <= at then return {'gone'} end
-local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
-if number and not paid then
-  local settled_by = math.min(at + tonumber(limit), tonumber(sla_by or 'inf')) + tonumber(margin or 0)
-  if settled_by > tonumber(paid_with(number, 'valid_before')) * 1e6 then
-    redis.call('ZREM', QUEUED, id)
-    let_go(id, at, number)
-    return {'gone'}
-  end
+local number = outlived(at)
+if number then
+  redis.call('ZREM', QUEUED, id)
+  let_go(id, at, number)
+  return {'gone'}
 end
 local run_until = math.min(at + tonumber(limit), ends_by)
 local until_ = math.min(at + lease, run_until)
