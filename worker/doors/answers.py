@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from flask import Response, request
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.contracts.canonical import parse
 from worker.errors import Problem
-from worker.executions.events import Event
+from worker.executions.events import Event, one_line
 from worker.ids import new_id
 
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
@@ -36,9 +37,18 @@ def problem_answer(problem: Problem, form: Form) -> Response:
     return response
 
 
+def raw_body() -> bytes:
+    """The request's body. One that comes in chunks was cut at the limit, where others were refused."""
+    raw = request.get_data()
+    most = request.max_content_length
+    if request.content_length is None and most is not None and len(raw) >= most:
+        raise RequestEntityTooLarge()
+    return raw
+
+
 def json_body() -> Any:
     """The request's body, parsed strictly whatever its content type says."""
-    return parse(request.get_data())
+    return parse(raw_body())
 
 
 def whole(text: str, default: int) -> int:
@@ -53,5 +63,5 @@ def sse(batches: Iterable[list[Event]]) -> Iterator[str]:
         if not batch:
             yield ":heartbeat\n\n"
         for event in batch:
-            data = json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":"))
+            data = one_line(json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":")))
             yield f"id: {event.sequence}\nevent: {event.kind}\ndata: {data}\n\n"

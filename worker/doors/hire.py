@@ -18,7 +18,7 @@ from worker.contracts.signatures import is_address
 from worker.contracts.task import Body, Task
 from worker.delivery.deliverables import Deliverables
 from worker.delivery.streams import released
-from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
+from worker.doors.answers import SSE_HEADERS, json_answer, raw_body, sse, whole
 from worker.doors.hire_views import entity_tag, payment_headers, problem_body, task_body, task_status
 from worker.errors import BadRequest, NotFound, Problem, Unavailable, UnsupportedMedia
 from worker.limits import Limits
@@ -211,7 +211,7 @@ def _document() -> dict[str, Any]:
 def _input(most: int = MAX_BYTES) -> Any:
     if request.mimetype not in ("", "application/json"):
         raise UnsupportedMedia(field="Content-Type", expected="application/json", received=request.mimetype)
-    return parse(request.get_data(), max_bytes=most)
+    return parse(raw_body(), max_bytes=most)
 
 
 def _seeker(document: Mapping[str, Any]) -> str:

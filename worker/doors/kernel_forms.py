@@ -13,7 +13,7 @@ from flask import request
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.agents.output import NotJson
-from worker.doors.answers import whole
+from worker.doors.answers import raw_body, whole
 from worker.errors import BadRequest, Problem
 from worker.nesting import deeper_than
 
@@ -54,7 +54,7 @@ def render_problem(problem: Problem) -> dict[str, Any]:
 def body() -> dict[str, Any]:
     """The first JSON value of the body, whatever its content type says; `null` is an empty object."""
     try:
-        raw = request.get_data()
+        raw = raw_body()
     except RequestEntityTooLarge as fault:
         raise BadRequest("request body too large") from fault
     value = _first_value(raw)
@@ -86,10 +86,10 @@ def text(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_
     return value
 
 
-def flag(given: dict[str, Any], name: str) -> bool:
-    value = given.get(name)
+def flag(given: dict[str, Any], name: str, *, shown: str = "") -> bool:
+    value, field = given.get(name), shown or name
     if value is not None and not isinstance(value, bool):
-        raise BadRequest(f"{name} must be true or false", field=name, expected="boolean")
+        raise BadRequest(f"{field} must be true or false", field=field, expected="boolean")
     return bool(value)
 
 
@@ -106,6 +106,8 @@ def query(*names: str) -> list[str]:
     for name, value in zip(names, values, strict=True):
         if len(value.encode()) > MOST_ID:
             raise BadRequest(f"{name} exceeds maximum length of {MOST_ID} characters", field=name)
+        if "\0" in value:
+            raise BadRequest(f"{name} contains a NUL character", field=name)
     return values
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from flask import Blueprint, Response, g, request
 
+from worker.doors.answers import raw_body
 from worker.doors.hire import CONTRACT
 from worker.errors import Problem, UnsupportedMedia
 from worker.swarm import answers, serde, wire
@@ -90,7 +91,7 @@ def _body() -> bytes:
     kind = request.mimetype
     if kind not in ("", "application/json") and not kind.endswith("+json"):
         raise UnsupportedMedia(field="Content-Type", expected="application/json", received=kind[:80])
-    return request.get_data()
+    return raw_body()
 
 
 def _json(body: bytes, status: int = 200) -> Response:

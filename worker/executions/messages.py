@@ -9,7 +9,7 @@ from typing import Any
 from worker.agents.blobs import read, unpack
 from worker.agents.output import encode
 from worker.delivery.files import FileRef, Files
-from worker.executions.events import Event, Kind, iso
+from worker.executions.events import Event, Kind, iso, one_line
 from worker.executions.record import Execution
 from worker.executions.remote_store import RemoteStore
 from worker.executions.store import ExecutionStore
@@ -142,4 +142,4 @@ def _fitting(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def frame(message: Message) -> bytes:
     """A message as a server-sent event."""
-    return b"event: %s\ndata: %s\n\n" % (message[0].encode(), message[1])
+    return f"event: {message[0]}\ndata: {one_line(message[1].decode())}\n\n".encode()
