@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import uuid
 from collections.abc import Callable
@@ -139,7 +140,36 @@ def test_bodies_are_read_leniently(callers: Api) -> None:
         "validation error: agent_id and consumer_id query params are required"
     )
     assert callers.call("GET", "/v0/runners/stream?consumer_id=a").status == 400
-    assert callers.call("GET", f"/v0/agents/stream?agent_id={'x' * 257}&consumer_id=c").status == 400
+    for odd in ("x" * 257, "a%00b"):
+        for query in (f"agent_id={odd}&consumer_id=c", f"agent_id=c&consumer_id={odd}"):
+            assert callers.call("GET", f"/v0/agents/stream?{query}").status == 400
+
+
+def test_a_body_in_chunks_has_the_same_limit(callers: Api) -> None:
+    """It is too large, not cut: the same answer as for one that says its length; the connection goes on."""
+    link = http.client.HTTPConnection("127.0.0.1", callers.port, timeout=30)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    try:
+        for size, status in ((1000, 201), ((1 << 20) + 1000, 400), (1000, 201)):
+            whole = json.dumps({"agent_id": "nobody", "input": "x" * size}).encode()
+            pieces = iter([whole[at : at + 65_536] for at in range(0, len(whole), 65_536)])
+            link.request("POST", "/v0/executions", pieces, bearer, encode_chunked=True)
+            answer = link.getresponse()
+            body = json.loads(answer.read())
+            assert answer.status == status, body
+            if status == 400:
+                assert body["error"] == "validation error: request body too large"
+                assert body["code"] == "VALIDATION_ERROR"
+    finally:
+        link.close()
+
+
+def test_a_runner_may_offer_many_tools(callers: Api) -> None:
+    """Two hundred names of the usual length fit into the line that opens its stream."""
+    tools = [f"some-server.a_tool_with_a_name_{n:03}" for n in range(200)]
+    runner = callers.runner("many-tools", "c1", *tools)
+    eventually(lambda: runner.comments)
+    runner.close()
 
 
 def test_request_ids_and_times(callers: Api) -> None:
