@@ -479,6 +479,21 @@ def test_unknown_paths_and_methods(http: FlaskClient) -> None:
     assert set(answer.headers["Allow"].split(", ")) >= {"GET", "POST"}
 
 
+def test_pages_of_any_origin(valkey: EmbeddedStore, tmp_path: Path) -> None:
+    """Where all origins are allowed, each is told so, on refusals too; who sends none is told nothing."""
+    settings = settings_for(valkey.url, tmp_path, kernel_token=TOKEN, cors_origins=("*",))
+    with application(settings) as app:
+        http = app.test_client()
+        for method, path, status in [
+            ("OPTIONS", "/v0/runners/x", 204),
+            ("GET", "/v0/executions", 401),
+            ("GET", "/v0/health", 200),
+        ]:
+            answer = http.open(path, method=method, headers={"Origin": "https://any.example"})
+            assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (status, "*")
+            assert "Access-Control-Allow-Origin" not in http.open(path, method=method).headers
+
+
 def test_an_error_of_ours_tells_nothing(http: FlaskClient, engine: Engine) -> None:
     """What goes wrong inside is a 500 without a word about it."""
     id = engine.new()
