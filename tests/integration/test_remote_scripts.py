@@ -390,11 +390,25 @@ def test_the_history_is_bounded(kernel: Kernel) -> None:
     _, id = kernel.working()
     for n in range(60):
         kernel.result(id, kernel.invoke(id, f"t{n}"), data="x" * 20_000)
-    steps = history(kernel.engine.store.events(id, 0, 10_000))
+    steps = history(kernel.engine.store.events(id, 0, 10_000), lambda step: None)
     assert [step["tool_id"] for step in steps] == [f"t{n}" for n in range(60 - len(steps), 60)]
     assert len(steps) == 26
     small = [event for event in kernel.engine.store.events(id, 0, 10_000) if event.kind == "step.created"]
-    assert history(small) == []
+    assert history(small, lambda step: None) == []
+
+
+def test_the_history_has_long_results_whole(kernel: Kernel) -> None:
+    """What an event only describes, the next run gets; one that is beyond the bound is not told at all."""
+    connection, id = kernel.working()
+    texts = ["z" * 600_000, "short", "\u00e9" * 100_000]
+    for n, text in enumerate(texts):
+        kernel.result(id, kernel.invoke(id, f"t{n}"), data={"text": text})
+    kernel.connections.close(connection)
+    [(event, told)] = kernel.mail(kernel.agent("a", "c2"))
+    assert event == "execution.assigned"
+    assert [(step["tool_id"], step["result"]) for step in told["history"]] == [
+        (f"t{n}", {"text": texts[n]}) for n in (1, 2)
+    ]
 
 
 # Jobs
