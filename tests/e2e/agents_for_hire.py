@@ -1,4 +1,4 @@
-"""Agents that are sold to the seeker's tests: one that takes its time, one that stumbles."""
+"""Agents that are sold to the seeker's tests: one takes its time, one stumbles, one refuses its input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from worker import Transient, agent
+from worker import InvalidInput, Transient, agent
 
 
 @agent("slow", price="0.20", time_limit=60, settle="before_work")
@@ -28,3 +28,11 @@ def stumble(job: Any) -> dict[str, Any]:
     if os.path.getsize(marks) <= 2:
         raise Transient("the line was busy")
     return {"tries": os.path.getsize(marks)}
+
+
+@agent("picky", price="0.10", time_limit=20, attempts=1, inline=True)
+def picky(job: Any) -> dict[str, Any]:
+    """Wants a word that no schema tells."""
+    if job.input.get("word") != "please":
+        raise InvalidInput(field="word", expected="please")
+    return {"said": job.input["word"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ import pytest
 import redis
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import Lab, Work, check_log, eventually, gone, kill
+from tests.e2e.tree import Lab, Work, check_log, gone, kill
+from tests.waiting import eventually
 from worker.local.valkey import free_port, valkey_binary
 
 BOTH = ("", "-queued")
@@ -265,7 +267,8 @@ def test_a_tree_told_twice_and_all_at_once_ends(lone: Lab) -> None:
         time.sleep(delay)
         for _ in range(3):
             for pid in tree.family():
-                os.kill(pid, signal.SIGTERM)
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
             time.sleep(0.02)
         assert tree.ends(5) in (0, -signal.SIGTERM)
         assert not tree.family()

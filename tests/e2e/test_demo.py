@@ -11,7 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import Local, eventually
+from tests.e2e.tree import Local
+from tests.waiting import eventually
 from worker.local.tree import LocalTree, NotReady
 
 Own = Callable[..., Local]

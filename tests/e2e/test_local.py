@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import Local, eventually, gone, kill
+from tests.e2e.tree import Local, gone, kill
+from tests.waiting import eventually
 
 Make = Callable[..., Local]
 # What other programs rely on; the chain's part of it comes with the chain.

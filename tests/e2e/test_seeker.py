@@ -261,6 +261,21 @@ def test_invalid_input_is_told_before_it_costs(stage: Stage) -> None:
     assert stage.balances() == before
 
 
+def test_an_input_that_the_agent_refuses_is_corrected_on_the_same_payment(stage: Stage) -> None:
+    """The command says so, and the next run with another input signs neither contract nor payment anew."""
+    before = stage.balances()
+    done = stage.hire(capability="picky", given={"word": "now"})
+    assert done.returncode == 1 and "INVALID_INPUT" in done.stderr and "same contract" in done.stderr
+    assert stage.balances() == before
+    done = stage.hire(capability="picky", given={"word": "please"})
+    assert done.returncode == 0, done.stderr
+    assert "under its contract" in done.stderr and '{"said":"please"}' in done.stdout.replace(" ", "")
+    assert len(set(stage.proxy.payments)) == 1
+    drafts = [head for head in stage.proxy.requests if head.startswith(b"POST /contracts")]
+    assert len(drafts) == 1
+    assert before.seeker - stage.balances().seeker == 100_000
+
+
 def test_contracts_are_made_by_hand_and_handed_in(stage: Stage) -> None:
     """draft, the worker's signature over HTTP, sign, verify, import and show from the shell."""
 

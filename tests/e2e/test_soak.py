@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import Local, Trace, check_log, eventually, kill
+from tests.e2e.tree import Local, Trace, check_log, kill
+from tests.waiting import eventually
 from worker.executions.record import Execution
 
 PAUSE = 0.05

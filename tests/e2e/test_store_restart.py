@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.e2e.conftest import Measure
-from tests.e2e.tree import PYTHON, ROOT, Answer, Local, check_log, eventually, kill
+from tests.e2e.tree import PYTHON, ROOT, Answer, Local, check_log, kill
+from tests.waiting import eventually
 
 AWAY = 1.5
 LINES = 40
@@ -59,8 +60,9 @@ def _cut_off(squatter: socket.socket) -> None:
 
 def _restart(local: Local) -> None:
     """Kills the store once; it is back in a moment."""
-    dead = kill(local.store_pid())
-    eventually(local.store_pid, 5, f"a new store since {dead}")
+    before = local.store_pid()
+    dead = kill(before)
+    eventually(lambda: local.store_pid() not in (0, before), 5, f"a new store since {dead}")
 
 
 def _back(local: Local) -> None:

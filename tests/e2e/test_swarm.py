@@ -10,21 +10,18 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.runtime import PASSWORDS, Answer, Kernel, Runtime
+from tests.fakes.kernel_request import CONTRACT, DOCUMENTS, RECORDED, VERIFY, contract, execute_body
+from tests.waiting import eventually
 from worker.executions.record import Execution
 from worker.executions.service import Filter
 from worker.parts import Parts
 
-VECTORS = Path(__file__).parents[1] / "unit" / "swarm" / "vectors"
-CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
-VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())
-DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
-HASHES = {each["policy_id"]: each["policy_hash"] for each in VERIFY["policies"]}
+HASHES = {each["policy_id"]: each["policy_hash"] for each in RECORDED["policies"]}
 PLACES = 2  # of three express processes
 
 
@@ -55,24 +52,16 @@ def _kernel(runtime: Runtime, request: pytest.FixtureRequest) -> Kernel:
     return Kernel(runtime.url + request.param)
 
 
-def contract(**changes: Any) -> dict[str, Any]:
-    return {**copy.deepcopy(CONTRACT), "expiry_ms": int(time.time() * 1000) + 120_000, **changes}
-
-
 def task(execution_id: str, task_type: str = "count", **changes: Any) -> dict[str, Any]:
     """An ExecuteRequest as a kernel writes it."""
-    body = {
+    given = {
         "task_id": f"task-of-{execution_id}",
         "execution_id": execution_id,
-        "task_type": task_type,
-        "inputs": {"prompt": "hello"},
-        "profile": "default",
-        "task_contract": contract(),
-        "stage": "EXPLORE",
         "attempt_id": execution_id,
-        "seed_bundle": None,
+        "task_type": task_type,
+        "task_contract": contract(),
     }
-    return {**body, **changes}
+    return execute_body(**{**given, **changes})
 
 
 def runs(parts: Parts, execution_id: str) -> list[Execution]:
@@ -91,7 +80,7 @@ def steps(parts: Parts, execution: Execution) -> int:
 
 def verification(output: str, schema: Any, policy_id: str = "vp.schema_only.v1", **changes: Any) -> bytes:
     """A VerifyRequest whose output is given as text, so that numbers arrive as they are written."""
-    body = copy.deepcopy(VERIFY["verify"][0]["request"])
+    body = copy.deepcopy(VERIFY[0]["request"])
     body["candidate"]["output"] = "OUTPUT"
     body["output_schema"] = schema
     body["policy"] |= {"policy_id": policy_id, "policy_hash": HASHES[policy_id], **changes}
@@ -117,7 +106,7 @@ def test_health_and_capabilities(kernel: Kernel) -> None:
 # Verify
 
 
-@pytest.mark.parametrize("case", VERIFY["verify"])
+@pytest.mark.parametrize("case", VERIFY)
 def test_recorded_verifications(kernel: Kernel, case: dict[str, Any]) -> None:
     """Each is answered byte for byte as the reference does, by either base URL."""
     answer = kernel.post("/verify", case["request"])
@@ -125,7 +114,7 @@ def test_recorded_verifications(kernel: Kernel, case: dict[str, Any]) -> None:
     assert answer.body == json.dumps(case["response"], separators=(",", ":")).encode()
 
 
-@pytest.mark.parametrize("case", VERIFY["schema_minimal"])
+@pytest.mark.parametrize("case", RECORDED["schema_minimal"])
 def test_recorded_schema_verdicts(kernel: Kernel, case: dict[str, Any]) -> None:
     """The part of JSON Schema that a kernel knows, and no more."""
     answer = kernel.post("/verify", verification(json.dumps(case["value"]), case["schema"])).json()
@@ -159,7 +148,7 @@ def test_odd_numbers_are_measured_as_a_kernel_holds_them(kernel: Kernel, number:
 
 def test_result_hashes_of_odd_ids(kernel: Kernel) -> None:
     """The hash covers the ids as they were sent: quotes, controls, other scripts, beyond the BMP."""
-    body = copy.deepcopy(VERIFY["verify"][0]["request"])
+    body = copy.deepcopy(VERIFY[0]["request"])
     body["candidate"]["candidate_id"] = 'k"\\\u0001\u007f\u2028ä漢😀'
     answer = kernel.post("/verify", body).json()
     preimage = (
@@ -225,7 +214,7 @@ def test_the_documents_execution(kernel: Kernel) -> None:
                 "evidence_refs": told["evidence_refs"],
             },
             "output_schema": example["request"]["task_contract"]["output_schema"],
-            "policy": VERIFY["verify"][-2]["request"]["policy"] | {"policy_params": {}},
+            "policy": VERIFY[-2]["request"]["policy"] | {"policy_params": {}},
         },
     ).json()
     assert verdict["passed"] is True
@@ -356,8 +345,8 @@ def test_only_kernels_with_a_key(runtime: Runtime, shown: str | None, status: in
     asked = (
         ("GET", "/capabilities", None),
         ("GET", "/swarm/capabilities", None),
-        ("POST", "/verify", VERIFY["verify"][0]["request"]),
-        ("POST", "/swarm/verify", VERIFY["verify"][0]["request"]),
+        ("POST", "/verify", VERIFY[0]["request"]),
+        ("POST", "/swarm/verify", VERIFY[0]["request"]),
         ("POST", "/execute", task("auth", "nothing")),
         ("POST", "/swarm/execute", task("auth", "nothing")),
     )
@@ -404,13 +393,13 @@ def test_the_last_place_is_left_free(runtime: Runtime, parts: Parts) -> None:
 
     with ThreadPoolExecutor(PLACES) as pool:
         running = [pool.submit(long, number) for number in range(PLACES)]
-        wait_for(lambda: len(busy(parts)) == PLACES)
+        eventually(lambda: len(busy(parts)) == PLACES)
         began = time.monotonic()
         refused = kernel.run(task("crowded", "nothing"))
         assert (refused.status, refused.json()["code"]) == (503, "OVERLOADED")
         assert "retry-after" in refused.headers and time.monotonic() - began > 0.4
         _, id = parts.executions.create("nap", {"seconds": 0}, door="kernel")
-        wait_for(lambda: parts.executions.get(id).state == "completed")
+        eventually(lambda: parts.executions.get(id).state == "completed")
         assert len(busy(parts)) == PLACES
         assert all(each.result(10).status == 200 for each in running)
     assert kernel.run(task("crowded", "nothing")).status == 200
@@ -420,22 +409,15 @@ def test_other_work_is_not_followed_into_the_last_place(runtime: Runtime, parts:
     """When others use all processes but one, that one is not the swarm's."""
     kernel = Kernel(runtime.url)
     ids = [parts.executions.create("nap", {"seconds": 2.5}, door="kernel")[1] for _ in range(PLACES)]
-    wait_for(lambda: len(busy(parts)) == PLACES)
+    eventually(lambda: len(busy(parts)) == PLACES)
     assert kernel.run(task("second", "nothing")).status == 503
     for id in ids:
-        wait_for(lambda id=id: parts.executions.get(id).state == "completed")
+        eventually(lambda id=id: parts.executions.get(id).state == "completed")
     assert kernel.run(task("second", "nothing")).status == 200
 
 
 def busy(parts: Parts) -> list[Execution]:
     return parts.executions.page(Filter(state="running"), limit=50).executions
-
-
-def wait_for(check: Any, seconds: float = 5.0) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until
-        time.sleep(0.02)
 
 
 def test_a_tasks_own_time(kernel: Kernel) -> None:
@@ -526,7 +508,7 @@ def test_wrong_types_are_named(runtime: Runtime, value: Any) -> None:
     kernel = Kernel(runtime.url)
     for path, good in (
         ("/swarm/execute", task("types", "nothing")),
-        ("/swarm/verify", VERIFY["verify"][0]["request"]),
+        ("/swarm/verify", VERIFY[0]["request"]),
     ):
         for field in good:
             body = {**copy.deepcopy(good), field: value}

@@ -16,15 +16,15 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import psutil
 import redis
 
+from tests.waiting import eventually
 from worker.executions.events import TERMINAL_KINDS, Event
 from worker.executions.record import Execution
 from worker.local.valkey import EmbeddedStore, free_port
@@ -35,18 +35,6 @@ ROOT = Path(__file__).parents[2]
 MARK = "E2E_MARK"
 NOWHERE = "http://127.0.0.1:9"
 PYTHON = [sys.executable, "-m"]
-T = TypeVar("T")
-
-
-def eventually(check: Callable[[], T], seconds: float, what: str) -> T:
-    """The first true answer of `check`; fails the test when there is none in time."""
-    until = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found:
-            return found
-        assert time.monotonic() < until, f"not within {seconds:g} s: {what}"
-        time.sleep(0.01)
 
 
 def environment(mark: str, trace: Path, **settings: str) -> dict[str, str]:

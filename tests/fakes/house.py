@@ -22,23 +22,23 @@ import psutil
 import redis
 
 from tests.fakes.dollar import Rpc
+from tests.fakes.record import Reads
 from tests.fakes.seeker import HttpDoor, Seeker
-from tests.fakes.shop import ROOT, SECOND, check_sums, eventually, inherited, shop_environ
+from tests.fakes.shop import ROOT, SECOND, check_sums, inherited, shop_environ
+from tests.waiting import eventually
 from worker.contracts.signatures import address_of
-from worker.executions.record import Execution
 from worker.local.chain import LocalChain
 from worker.local.facilitator import LocalFacilitator
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.parts import Parts
 from worker.payments.checkpoints import CHECKPOINTS
-from worker.payments.ledger import Money, Payment
 from worker.settings import Settings
 
 GAS_KEY = "0x" + "44" * 32
 DOLLARS = 1_000_000
 
 
-class House:
+class House(Reads):
     """One worker; `close` ends everything that was started."""
 
     def __init__(self, home: Path, *, wait_s: float = 30.0, **more: str) -> None:
@@ -215,25 +215,6 @@ class House:
     def execution_of(self, contract_id: str) -> str | None:
         contract = self.parts.book.find(contract_id)
         return contract.execution if contract else None
-
-    def execution(self, id: str) -> Execution:
-        return self.parts.executions.get(id)
-
-    def money(self, id: str) -> Money:
-        money = self.parts.ledger.money(id)
-        assert money is not None
-        return money
-
-    def payment(self, id: str) -> Payment:
-        payment = self.money(id).payment()
-        assert payment is not None
-        return payment
-
-    def kinds(self, id: str) -> list[str]:
-        return [str(event.kind) for event in self.parts.store.events(id, 0, 10_000)]
-
-    def runs(self, id: str) -> int:
-        return self.kinds(id).count("execution.started")
 
     def check_books(self) -> None:
         check_sums(self.parts)

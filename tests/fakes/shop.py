@@ -11,7 +11,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from functools import cached_property
@@ -22,27 +21,18 @@ import redis
 from flask import Flask
 
 from tests.fakes.facilitator_server import FacilitatorServer
+from tests.fakes.record import Reads
 from tests.fakes.seeker import FlaskDoor, Seeker
+from tests.waiting import eventually
 from worker.app import create_app
-from worker.executions.record import Execution
 from worker.local.valkey import EmbeddedStore
 from worker.parts import Parts
-from worker.payments.ledger import Money, Payment
 from worker.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 WORKER_KEY = "0x" + "22" * 32
 SECOND = 1_000_000
 T = TypeVar("T")
-
-
-def eventually(check: Callable[[], T], seconds: float = 15.0, what: str = "it") -> T:
-    """The first true answer; fails when there is none in time."""
-    until = time.monotonic() + seconds
-    while not (found := check()):
-        assert time.monotonic() < until, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
-    return found
 
 
 def shop_environ(home: Path, redis_url: str, facilitator_url: str, **settings: str) -> dict[str, str]:
@@ -69,7 +59,7 @@ def inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in Settings.names()}
 
 
-class Shop:
+class Shop(Reads):
     """One worker and all that a test wants to know of it."""
 
     def __init__(self, home: Path, store: EmbeddedStore, facilitator: FacilitatorServer, **more: str) -> None:
@@ -138,26 +128,7 @@ class Shop:
         door = FlaskDoor(self.app)
         return Seeker(door, key, self.now) if key else Seeker(door, now=self.now)
 
-    # The record
-
-    def execution(self, id: str) -> Execution:
-        return self.parts.executions.get(id)
-
-    def money(self, id: str) -> Money:
-        money = self.parts.ledger.money(id)
-        assert money is not None
-        return money
-
-    def payment(self, id: str) -> Payment:
-        payment = self.money(id).payment()
-        assert payment is not None
-        return payment
-
-    def kinds(self, id: str) -> list[str]:
-        return [str(event.kind) for event in self.parts.store.events(id, 0, 10_000)]
-
-    def runs(self, id: str) -> int:
-        return self.kinds(id).count("execution.started")
+    # The money, and the facilitator that moves it
 
     def settles(self, payer: str) -> int:
         return len(self.calls("settle", payer))

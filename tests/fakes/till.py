@@ -18,6 +18,7 @@ from typing import Any
 import redis
 
 from tests.fakes.chain import MemoryChain
+from tests.fakes.record import Reads
 from tests.fakes.seeker import FEE_WALLET, signed_payment
 from tests.fakes.shop import SECOND, shop_environ
 from worker.agents.declare import Capability
@@ -28,7 +29,6 @@ from worker.executions.events import iso
 from worker.executions.record import Execution
 from worker.parts import Parts
 from worker.payments.comparison import Comparison
-from worker.payments.ledger import Money
 from worker.payments.offer import atomic
 from worker.payments.outcomes import Answer
 from worker.payments.settler import Settler
@@ -137,9 +137,9 @@ class Deal:
         self.payments.append(header)
         return header
 
-    def execute(self, body: Any, payment: str | None = None) -> Task:
+    def execute(self, body: Any, payment: str | None = None, webhook: str | None = None) -> Task:
         headers = {} if payment is None else {"PAYMENT-SIGNATURE": payment}
-        return self.till.hiring.execute(self.document["contract_id"], Body.of(body), headers)
+        return self.till.hiring.execute(self.document["contract_id"], Body.of(body), headers, webhook)
 
     @property
     def id(self) -> str | None:
@@ -152,7 +152,7 @@ class Deal:
         return self.till.chain.received(self.wallet, self.till.pay_to)
 
 
-class Till:
+class Till(Reads):
     """A worker that does one thing at a time."""
 
     def __init__(self, home: Path, client: redis.Redis, url: str) -> None:
@@ -288,6 +288,7 @@ class Till:
                 **changes.get("terms", {}),
             },
             "sla": {"retry_policy": "2 attempts", **changes.get("sla", {})},
+            **({"webhook": changes["webhook"]} if "webhook" in changes else {}),
         }
         document = self.hiring.book.sign(draft)
         document["signatures"]["seeker"] = sign_text(document["hash"], key)
@@ -334,17 +335,6 @@ class Till:
         self.parts.store.requeue(execution.id, execution.fence, "process_lost", crashed=b"{}", overtime=b"{}")
 
     # The record
-
-    def execution(self, id: str) -> Execution:
-        return self.parts.executions.get(id)
-
-    def money(self, id: str) -> Money:
-        money = self.parts.ledger.money(id)
-        assert money is not None
-        return money
-
-    def kinds(self, id: str) -> list[str]:
-        return [str(event.kind) for event in self.parts.store.events(id, 0, 10_000)]
 
     def output(self, id: str) -> Any:
         return json.loads(self.execution(id).output)

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import redis
 
+from tests.waiting import eventually
 from worker.local import valkey
 from worker.local.lifeline import PipeGuard, death_signal
 from worker.local.valkey import EmbeddedStore, EmbeddedStoreFailed
@@ -42,13 +43,6 @@ def _store(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 def client(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, socket_timeout=5)
-
-
-def eventually(check: Callable[[], bool], seconds: float = 10) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until, "did not happen in time"
-        time.sleep(0.02)
 
 
 def gone(pid: int) -> bool:

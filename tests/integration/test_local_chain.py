@@ -444,7 +444,9 @@ def test_parallel_senders_are_all_served(chain: Rpc) -> None:
 def test_restart_keeps_everything(tmp_path: Path) -> None:
     """After a restart balances, hashes, nonces, receipts, logs and past state are what they were."""
     account = Account.create()
-    gifts: dict[str, Any] = {"ether": {account.address: 10**18}, "dollars": {account.address: 70_000}}
+    start: dict[str, Any] = {"ether": {account.address: 10**18}, "dollars": {account.address: 70_000}}
+    # No block but those of our transactions.
+    start["idle_seconds"] = 3600.0
 
     def seen(chain: Rpc, sent: list[str]) -> list[Any]:
         head = int(chain("eth_blockNumber"), 16)
@@ -458,13 +460,13 @@ def test_restart_keeps_everything(tmp_path: Path) -> None:
             chain.dollars(account.address),
         ]
 
-    with LocalChain(tmp_path, **gifts) as running:
+    with LocalChain(tmp_path, **start) as running:
         chain = Rpc(running.url)
         data = calldata("transfer(address,uint256)", "0x" + "11" * 20, 1_000)
         sent = [chain.send(account, DOLLAR, data) for _ in range(3)]
         before = seen(chain, sent)
         assert before[-1] == 67_000
-    with LocalChain(tmp_path, **gifts) as running:
+    with LocalChain(tmp_path, **start) as running:
         chain = Rpc(running.url)
         assert seen(chain, sent) == before
         sent.append(chain.send(account, DOLLAR, data))

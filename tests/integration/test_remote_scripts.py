@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tests.engine import ERROR, SECOND, Engine
+from tests.fakes.fenced import Fenced
 from worker.delivery.files import DiskFiles
 from worker.errors import Conflict, NotFound, Unauthorized
 from worker.executions import remote_store
@@ -645,31 +646,10 @@ def test_signals_of_many_kinds_do_not_mix(engine: Engine) -> None:
 # What holds for all of these scripts
 
 
-class Fenced(Scripts):
-    """Runs every script as a store user who may touch its KEYS and nothing else."""
-
-    def __init__(self, admin: redis.Redis, user: redis.Redis) -> None:
-        super().__init__(user, also=[LUA / "_remote.lua"])
-        self._admin = admin
-        self.ran: set[str] = set()
-
-    def __call__(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        rules = ["resetkeys", *(f"~{key}" for key in keys)]
-        self._admin.execute_command("ACL", "SETUSER", "fenced", *rules)
-        self.ran.add(name)
-        return super().__call__(name, keys, args)
-
-    def batch(self, calls: Sequence[tuple[str, Sequence[str], Sequence[Any]]]) -> list[Any]:
-        return [self(*call) for call in calls]
-
-
 def test_no_remote_script_touches_a_key_it_was_not_given(client: redis.Redis, tmp_path: Path) -> None:
     """A whole life with agents, runners, losses, approvals and waits, under declared keys only."""
-    client.execute_command("ACL", "SETUSER", "fenced", "reset", "on", ">secret", "+@all", "&*")
-    options = {**client.connection_pool.connection_kwargs, "username": "fenced", "password": "secret"}
-    user = redis.Redis(**{k: v for k, v in options.items() if k in ("host", "port", "username", "password")})
     engine = Engine(client, DiskFiles(tmp_path / "files"))
-    scripts = Fenced(client, user)
+    scripts = Fenced(client, also=[LUA / "_remote.lua"])
     engine.remote_store.scripts = scripts
     kernel = Kernel(engine)
     lost = kernel.agent("a", "c0")

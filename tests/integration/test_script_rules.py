@@ -12,6 +12,7 @@ import pytest
 import redis
 
 from tests.engine import ERROR, HOUR, LEASE, SECOND, Engine
+from tests.fakes.fenced import Fenced
 from worker.delivery.files import DiskFiles
 from worker.errors import Conflict
 from worker.executions import store as limits
@@ -39,30 +40,12 @@ def test_no_script_reads_json_or_names_a_key(path: Path) -> None:
         assert re.fullmatch(names, first.strip()), (command, first)
 
 
-class Fenced(Scripts):
-    """Runs every script as a store user who may touch its KEYS and nothing else."""
-
-    def __init__(self, admin: redis.Redis, user: redis.Redis) -> None:
-        super().__init__(user)
-        self._admin = admin
-        self.ran: set[str] = set()
-
-    def __call__(self, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        rules = ["resetkeys", *(f"~{key}" for key in keys)]
-        self._admin.execute_command("ACL", "SETUSER", "fenced", *rules)
-        self.ran.add(name)
-        return super().__call__(name, keys, args)
-
-
 @pytest.fixture(name="fenced")
 def _fenced(client: redis.Redis, tmp_path: Path) -> Engine:
     """An engine whose scripts run under that user, on the store's own clock."""
-    client.execute_command("ACL", "SETUSER", "fenced", "reset", "on", ">secret", "+@all", "&*")
-    options = {**client.connection_pool.connection_kwargs, "username": "fenced", "password": "secret"}
-    user = redis.Redis(**{k: v for k, v in options.items() if k in ("host", "port", "username", "password")})
     engine = Engine(client, DiskFiles(tmp_path / "files"))
     engine.store = ExecutionStore(client)
-    engine.store.scripts = Fenced(client, user)
+    engine.store.scripts = Fenced(client)
     return engine
 
 
@@ -105,10 +88,11 @@ def test_no_script_touches_a_key_it_was_not_given(fenced: Engine) -> None:
 def test_that_user_really_is_kept_out(fenced: Engine) -> None:
     """The same script is refused when one of its keys is not allowed: the test above can fail."""
     keys = fenced.keys.transition(fenced.new())
-    user = fenced.store.scripts._client
-    fenced.client.execute_command("ACL", "SETUSER", "fenced", "resetkeys", *(f"~{key}" for key in keys[:-1]))
+    scripts = fenced.store.scripts
+    assert isinstance(scripts, Fenced)
+    scripts.open(keys[:-1])
     with pytest.raises(redis.ResponseError, match="(?i)permission"):
-        Scripts(user)("hint", keys, [new_id()])
+        Scripts(scripts.user)("hint", keys, [new_id()])
 
 
 Act = Callable[[Engine, str, Any], object]

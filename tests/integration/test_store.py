@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.waiting import eventually
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.settings import BadStart, Settings
 from worker.store import StoreUnavailable, connect, connect_blocking, share, unavailable
@@ -37,13 +38,6 @@ def _embedded(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 def settings_for(url: str, **environ: str) -> Settings:
     return Settings.load({"REDIS_URL": url, **environ})
-
-
-def eventually(check: Callable[[], bool], seconds: float = 10) -> None:
-    until = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < until, "did not happen in time"
-        time.sleep(0.02)
 
 
 def connected(admin: redis.Redis, name: str) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import redis
 
+from tests.fakes.kernel_request import CONTRACT, VERIFY, contract, execute_body
 from worker.agents.declare import Capability
 from worker.agents.output import encode
 from worker.app import create_app
@@ -33,9 +34,6 @@ from worker.swarm.places import Busy, Expired
 from worker.swarm.reading_evidence import ReadEvidence
 from worker.swarm.serving import Serving, StillRunning, Stricter, UnknownProfile
 
-VECTORS = Path(__file__).parents[1] / "unit" / "swarm" / "vectors"
-CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
-VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())["verify"]
 ALPHA = Kernel("alpha", 1000, 100)
 
 Result = tuple[str, dict[str, Any], bytes]
@@ -133,24 +131,9 @@ def _hand(parts: Parts) -> Iterator[Hand]:
     hand.close()
 
 
-def contract(**changes: Any) -> dict[str, Any]:
-    fresh = int(time.time() * 1000) + 120_000
-    return {**copy.deepcopy(CONTRACT), "expiry_ms": fresh, **changes}
-
-
 def task(execution_id: str = "exec-1", **changes: Any) -> bytes:
-    body = {
-        "task_id": "task-1",
-        "execution_id": execution_id,
-        "task_type": "swarm",
-        "inputs": {"prompt": "hello"},
-        "profile": "default",
-        "task_contract": contract(),
-        "stage": "EXPLORE",
-        "attempt_id": execution_id,
-        "seed_bundle": None,
-    }
-    return json.dumps({**body, **changes}).encode()
+    ids = {"execution_id": execution_id, "attempt_id": execution_id}
+    return json.dumps(execute_body(**{"task_contract": contract(), **ids, **changes})).encode()
 
 
 def refused(call: Callable[[], object]) -> Problem:

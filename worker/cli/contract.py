@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.cli.documents import read_document, read_file, wallet_of, write_document
+from worker.cli.target import add_state, settings_with_key
 from worker.contracts.amounts import to_atomic
 from worker.contracts.canonical import contract_hash
 from worker.contracts.signatures import Eip191Verifier, SignatureInvalid, same_address
@@ -51,7 +52,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     for action in (draft, sign):
         action.add_argument("--out", metavar="FILE", help="default: standard output")
     for action in (imported, show):
-        action.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
+        add_state(action)
     for action, handler in ((sign, run_sign), (verify, run_verify), (pay, run_pay)):
         action.set_defaults(handler=handler)
     imported.set_defaults(handler=run_import)
@@ -126,7 +127,6 @@ def run_verify(args: argparse.Namespace) -> int:
 
 
 def run_import(args: argparse.Namespace) -> int:
-    from worker.cli.target import settings_with_key
     from worker.parts import Parts
 
     parts = Parts(settings_with_key(args.state, os.environ), "cli")
@@ -136,7 +136,6 @@ def run_import(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from worker.cli.target import settings_with_key
     from worker.executions.states import TERMINAL
     from worker.parts import Parts
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from worker.cli.target import settings_for
+from worker.cli.target import add_state, settings_for
 from worker.contracts.canonical import parse
 from worker.delivery.files import FileRef
 from worker.errors import BadRequest, NotFound, Problem, Unavailable
@@ -30,7 +30,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run.add_argument("--input", default="{}", help="JSON, or @FILE that holds it, or - for standard input")
     run.add_argument("--label", action="append", default=[], metavar="K=V")
     run.add_argument("--out", metavar="DIR", help="where delivered files are saved")
-    run.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
+    add_state(run)
     run.set_defaults(handler=run_capability)
 
 

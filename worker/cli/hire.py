@@ -38,7 +38,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "hire",
         help="hire a worker, pay it, save what it delivers",
         description="Hires a worker. Run again after a failure, it goes on where it stopped: a payment "
-        "that is out is only ever sent again, never another one beside it.",
+        "that is out is only ever sent again, never another one beside it. An input that was refused after "
+        "the payment may be corrected: the next run sends it under the same contract.",
     )
     hire.add_argument("url", metavar="URL")
     hire.add_argument("capability", metavar="CAPABILITY")
@@ -95,6 +96,10 @@ def run_hire(args: argparse.Namespace) -> int:
 
 def _hire(seeker: Seeker, args: argparse.Namespace, order: Order, task_input: Any, view: View) -> Result:
     unfinished = None if args.new else seeker.unfinished(args.url, order.capability, task_input)
+    waiting = None if args.new or unfinished else seeker.correctable(args.url, order.capability)
+    if waiting is not None:
+        view.line(f"an earlier input was refused ({waiting.ref}): this one goes out under its contract")
+        return seeker.correct(waiting.ref, task_input)
     if unfinished is None:
         return seeker.hire(args.url, order, task_input)
     view.line(f"this hire is unfinished ({unfinished.ref}): going on with it")

@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from worker.cli.money_unknown import resolve_refused, resolve_settled, unknown_lines
-from worker.cli.target import settings_with_key
+from worker.cli.target import add_command, settings_with_key
 from worker.contracts.amounts import to_atomic, to_text
 from worker.errors import Conflict, NotFound
 from worker.executions.events import iso
@@ -29,14 +30,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     """Add `money` and its commands. Each sets `handler`: arguments in, exit code out."""
     money = subparsers.add_parser("money", help="what was claimed, settled, owed and given back")
     commands = money.add_subparsers(dest="money_command", required=True, metavar="COMMAND")
-
-    def command(
-        name: str, handler: Callable[[argparse.Namespace], int], help: str
-    ) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = commands.add_parser(name, help=help)
-        made.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
-        made.set_defaults(handler=handler)
-        return made
+    command = partial(add_command, commands)
 
     report = command("report", run_report, "sums, and whether they balance (exit code 1 if not)")
     report.add_argument("--by", choices=("seeker", "agent", "day"))

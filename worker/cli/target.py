@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from worker.local.secrets import local_secrets
 from worker.settings import BadSetting, BadStart, Settings
+
+
+def add_state(parser: argparse.ArgumentParser) -> None:
+    """Lets a command be told by `--state` which worker it means."""
+    parser.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
+
+
+def add_command(
+    commands: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    handler: Callable[[argparse.Namespace], int],
+    help: str,
+) -> argparse.ArgumentParser:
+    """A command of a group that looks into a worker's store."""
+    made = commands.add_parser(name, help=help)
+    add_state(made)
+    made.set_defaults(handler=handler)
+    return made
 
 
 def settings_for(state: str | None, environ: Mapping[str, str]) -> Settings:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable
+from functools import partial
 
-from worker.cli.target import settings_for
+from worker.cli.target import add_command, settings_for
 from worker.delivery.outbound import redact
 from worker.delivery.outbox import Attempted, Notice, Outbox
 from worker.delivery.webhooks import hooks_of
@@ -18,14 +18,7 @@ from worker.parts import Parts
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     webhooks = subparsers.add_parser("webhooks", help="who was told what, and sending it again")
     commands = webhooks.add_subparsers(dest="webhooks_command", required=True, metavar="COMMAND")
-
-    def command(
-        name: str, handler: Callable[[argparse.Namespace], int], help: str
-    ) -> argparse.ArgumentParser:
-        made: argparse.ArgumentParser = commands.add_parser(name, help=help)
-        made.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
-        made.set_defaults(handler=handler)
-        return made
+    command = partial(add_command, commands)
 
     listing = command("list", run_list, "an execution's webhooks and every attempt to call them")
     listing.add_argument("execution", metavar="EXECUTION")

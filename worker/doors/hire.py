@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import BoundedSemaphore
 from typing import Any, cast
 
@@ -46,40 +47,6 @@ def door(
 ) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
 
-    streams = BoundedSemaphore(MOST_STREAMS)
-
-    def slow_down(what: str, most: int, wallet: str = "") -> None:
-        limits.take(what, request.remote_addr or "-", most)
-        if wallet:
-            limits.take(what, wallet.lower(), most)
-
-    @contextmanager
-    def guessing_limited() -> Iterator[None]:
-        """Ids are credentials: whoever asks for many that do not exist is slowed down."""
-        try:
-            yield
-        except NotFound:
-            slow_down("unknown", settings.limit_unknown)
-            raise
-
-    def found(task_id: str) -> Task:
-        with guessing_limited():
-            return hiring.find(request.headers.get(CONTRACT, ""), task_id)
-
-    def show(task: Task) -> Response:
-        body = task_body(task, deliverables, hiring.asking.load)
-        response = json_answer(body, task_status(task))
-        response.headers.update(payment_headers(task, hiring.asking.network))
-        response.headers["Cache-Control"] = "private, no-store"
-        if response.status_code == 202:
-            response.headers["Location"] = deliverables.task_url(task.execution.id)
-        if response.status_code == 202 or task.parked:
-            response.headers["Retry-After"] = "1"
-        if task.replayed:
-            response.headers["Idempotent-Replayed"] = "true"
-        response.set_etag(entity_tag(body), weak=True)
-        return response
-
     @blueprint.after_request
     def expose(response: Response) -> Response:
         response.headers["Access-Control-Expose-Headers"] = _EXPOSED
@@ -90,10 +57,64 @@ def door(
     def show_manifest() -> Response:
         return json_answer(manifest.document())
 
+    services = _Services(hiring, deliverables, limits, settings)
+    _contracts(blueprint, services)
+    _execute(blueprint, services)
+    _tasks(blueprint, services)
+    _streams(blueprint, services)
+    _files(blueprint, deliverables)
+    return blueprint
+
+
+@dataclass(frozen=True)
+class _Services:
+    """What the views share: the services behind them, and how strangers who ask too often are slowed down."""
+
+    hiring: Hiring
+    deliverables: Deliverables
+    limits: Limits
+    settings: Settings
+
+    def slow_down(self, what: str, most: int, wallet: str = "") -> None:
+        self.limits.take(what, request.remote_addr or "-", most)
+        if wallet:
+            self.limits.take(what, wallet.lower(), most)
+
+    @contextmanager
+    def guessing_limited(self) -> Iterator[None]:
+        """Ids are credentials: whoever asks for many that do not exist is slowed down."""
+        try:
+            yield
+        except NotFound:
+            self.slow_down("unknown", self.settings.limit_unknown)
+            raise
+
+    def find(self, task_id: str) -> Task:
+        with self.guessing_limited():
+            return self.hiring.find(request.headers.get(CONTRACT, ""), task_id)
+
+    def show(self, task: Task) -> Response:
+        body = task_body(task, self.deliverables, self.hiring.asking.load)
+        response = json_answer(body, task_status(task))
+        response.headers.update(payment_headers(task, self.hiring.asking.network))
+        response.headers["Cache-Control"] = "private, no-store"
+        if response.status_code == 202:
+            response.headers["Location"] = self.deliverables.task_url(task.execution.id)
+        if response.status_code == 202 or task.parked:
+            response.headers["Retry-After"] = "1"
+        if task.replayed:
+            response.headers["Idempotent-Replayed"] = "true"
+        response.set_etag(entity_tag(body), weak=True)
+        return response
+
+
+def _contracts(blueprint: Blueprint, services: _Services) -> None:
+    hiring = services.hiring
+
     @blueprint.post("/contracts")
     def draft() -> Response:
         document = _document()
-        slow_down("contracts", settings.limit_contracts, _seeker(document))
+        services.slow_down("contracts", services.settings.limit_contracts, _seeker(document))
         hiring.asking.takes_contracts()
         return json_answer(hiring.book.sign(document), 201)
 
@@ -104,11 +125,15 @@ def door(
 
     @blueprint.get("/contracts")
     def show_contract() -> Response:
-        with guessing_limited():
+        with services.guessing_limited():
             contract = hiring.book.find(_contract_id())
             if contract is None:
                 raise NotFound("no such contract", code="CONTRACT_NOT_FOUND")
         return json_answer(_contract_view(contract, hiring))
+
+
+def _execute(blueprint: Blueprint, services: _Services) -> None:
+    hiring, settings = services.hiring, services.settings
 
     @blueprint.post("/execute")
     def execute() -> Response:
@@ -118,8 +143,8 @@ def door(
         if "PAYMENT-SIGNATURE" not in request.headers and "X-PAYMENT" not in request.headers:
             known = hiring.book.find(contract_id) if settings.limit_executes else None
             wallet = known.terms.seeker_wallet if known else ""
-            slow_down("executes", settings.limit_executes, wallet)
-        with guessing_limited():
+            services.slow_down("executes", settings.limit_executes, wallet)
+        with services.guessing_limited():
             task = hiring.execute(contract_id, body, _headers(), request.headers.get("X-Webhook-URL"))
         wanted, applied = _preference(request.headers.get("Prefer", ""), settings.inline_budget)
         budget = settings.inline_budget if wanted is None else wanted
@@ -127,16 +152,18 @@ def door(
             task = hiring.wait(task, began + budget)
             if task.unpaid:
                 raise hiring.demand(task)
-        response = show(task)
+        response = services.show(task)
         if applied:
             response.headers["Preference-Applied"] = applied
         return response
 
+
+def _tasks(blueprint: Blueprint, services: _Services) -> None:
     @blueprint.get("/tasks/<task_id>")
     def poll(task_id: str) -> Response:
-        task = found(task_id)
+        task = services.find(task_id)
         g.contract_id = task.contract.terms.contract_id
-        response = show(task)
+        response = services.show(task)
         response.status_code = 200
         response.headers.pop("Location", None)
         response.make_conditional(request)
@@ -144,26 +171,33 @@ def door(
 
     @blueprint.delete("/tasks/<task_id>")
     def cancel(task_id: str) -> Response:
-        task = found(task_id)
+        task = services.find(task_id)
         g.contract_id = task.contract.terms.contract_id
-        response = show(hiring.cancel(task))
+        response = services.show(services.hiring.cancel(task))
         response.status_code = 200
         return response
+
+
+def _streams(blueprint: Blueprint, services: _Services) -> None:
+    executions = services.hiring.executions
+    open_streams = BoundedSemaphore(MOST_STREAMS)
 
     @blueprint.get("/stream/<task_id>")
     def stream(task_id: str) -> Response:
         token = request.args.get("token", "")
-        if not deliverables.opens_stream(task_id, token):
-            found(task_id)
+        if not services.deliverables.opens_stream(task_id, token):
+            services.find(task_id)
         after = whole(request.headers.get("Last-Event-ID") or request.args.get("after_sequence", ""), 0)
-        sealed = not hiring.executions.get(task_id).raw.get("before_work")
-        if not streams.acquire(blocking=False):
+        sealed = not executions.get(task_id).raw.get("before_work")
+        if not open_streams.acquire(blocking=False):
             raise Unavailable("too many streams are open", code="WORKER_BUSY", retry_after=5)
-        batches = released(hiring.executions, task_id, after, sealed=sealed)
+        batches = released(executions, task_id, after, sealed=sealed)
         response = Response(sse(batches), mimetype="text/event-stream", headers=SSE_HEADERS)
-        response.call_on_close(streams.release)
+        response.call_on_close(open_streams.release)
         return response
 
+
+def _files(blueprint: Blueprint, deliverables: Deliverables) -> None:
     @blueprint.route("/files/<execution_id>/<which>/<token>/<name>", methods=["GET", "HEAD"])
     def file(execution_id: str, which: str, token: str, name: str) -> Response:
         reply, chunks = deliverables.open(execution_id, which, token, request.method, dict(request.headers))
@@ -171,8 +205,6 @@ def door(
         for key, value in reply.headers.items():
             response.headers[key] = value
         return response
-
-    return blueprint
 
 
 def _contract_view(contract: Contract, hiring: Hiring) -> dict[str, Any]:

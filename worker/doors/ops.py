@@ -85,7 +85,9 @@ def door(parts: Parts, counts: RequestCounts) -> Blueprint:
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
-        return json_answer(document(parts.settings.public_url), headers={"Access-Control-Allow-Origin": "*"})
+        settings = parts.settings
+        described = document(settings.public_url, swarm=bool(settings.swarm_keys))
+        return json_answer(described, headers={"Access-Control-Allow-Origin": "*"})
 
     @blueprint.get("/metrics")
     def metrics() -> Response:

@@ -8,22 +8,15 @@ last, so there is no moment between a restart and its being noticed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
-import redis
 import structlog
 
-from worker.executions.keys import Keys
-from worker.executions.scripts import Scripts
 from worker.payments.chain import ChainEvidence, ChainUnavailable, Head, Transfer
 from worker.payments.found import FoundMoney
 from worker.payments.ledger import SECOND_US, Ledger, PaymentState
 from worker.payments.settler import Settler
+from worker.payments.stored import Stored
 
 log = structlog.get_logger()
-
-_LUA = Path(__file__).parent / "lua"
 
 EVERY_US = 600 * SECOND_US
 # Settle calls that were open when the store died may land for a while after it is back.
@@ -37,18 +30,8 @@ LOOK_BACK_US = 24 * 3600 * SECOND_US
 SPAN = 10_000
 
 
-@dataclass
-class ComparisonMark:
+class ComparisonMark(Stored):
     """What every process may know of the comparison."""
-
-    client: redis.Redis
-    keys: Keys
-    test_clock: bool = False
-    _scripts: Scripts = field(init=False)
-
-    def __post_init__(self) -> None:
-        clock = self.keys.test_clock if self.test_clock else None
-        self._scripts = Scripts(self.client, test_clock=clock, folder=_LUA)
 
     @property
     def _key(self) -> list[str]:

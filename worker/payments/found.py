@@ -10,24 +10,19 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
-
-import redis
 
 from worker.contracts.terms import parse_terms
 from worker.errors import Problem
-from worker.executions.keys import Keys
-from worker.executions.scripts import Arg, Scripts
+from worker.executions.scripts import Arg
 from worker.executions.states import Phase, State
 from worker.payments.chain import Transfer
 from worker.payments.ledger import Ledger
 from worker.payments.legs import leg_payload, leg_requirements
 from worker.payments.networks import Network
+from worker.payments.stored import Stored
 from worker.payments.typed_data import Authorization, keccak
-
-_LUA = Path(__file__).parent / "lua"
 
 MOST_LISTED = 10_000
 MOST_LOOKED_AT_AGAIN = 500
@@ -72,19 +67,11 @@ _Wanted = tuple[str, int]
 
 
 @dataclass
-class FoundMoney:
+class FoundMoney(Stored):
     """Binds found money and keeps the list."""
 
-    client: redis.Redis
-    keys: Keys
     ledger: Ledger
     network: Network
-    test_clock: bool = False
-    _scripts: Scripts = field(init=False)
-
-    def __post_init__(self) -> None:
-        clock = self.keys.test_clock if self.test_clock else None
-        self._scripts = Scripts(self.client, test_clock=clock, folder=_LUA)
 
     @property
     def _list(self) -> tuple[str, str]:

@@ -6,19 +6,13 @@ One hash and one ledger per execution, one journal over all. Scripts check and w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
-from typing import Any
 
-import redis
-
-from worker.executions.keys import Keys
-from worker.executions.scripts import Arg, Scripts
+from worker.executions.scripts import Arg
 from worker.executions.store import New
+from worker.payments.stored import Stored
 from worker.store import as_bytes, as_mapping, as_texts
-
-_HERE = Path(__file__).parent / "lua"
 
 SECOND_US = 1_000_000
 SETTLE_LEASE_US = 5 * SECOND_US
@@ -115,23 +109,14 @@ class SettleLeave:
     may_have_landed: bool
 
 
-@dataclass
-class Ledger:
+class Ledger(Stored):
     """The books in the store."""
-
-    client: redis.Redis
-    keys: Keys
-    test_clock: bool = False
-    _scripts: Scripts = field(init=False)
-
-    def __post_init__(self) -> None:
-        clock = self.keys.test_clock if self.test_clock else None
-        self._scripts = Scripts(self.client, test_clock=clock, folder=_HERE)
 
     def claim(self, new: New, claim: Claim, fields: Mapping[str, Arg], payload: bytes) -> list[bytes]:
         """Binds the payment to the contract and makes the execution; see claim.lua for the answers."""
         replaceable = {"input": new.input, "input_ref": new.input_ref}
-        rest = {name: value for name, value in fields.items() if name not in replaceable}
+        apart = {*replaceable, "hooks"}
+        rest = {name: value for name, value in fields.items() if name not in apart}
         pairs: list[Arg] = [part for pair in [*replaceable.items(), *rest.items()] for part in pair]
         args: list[Arg] = [
             new.id,
@@ -153,6 +138,7 @@ class Ledger:
             claim.most_open,
             claim.most_refused,
             payload,
+            fields.get("hooks", b""),
             len(replaceable),
             *pairs,
         ]
@@ -236,9 +222,6 @@ class Ledger:
 
     def sums(self) -> dict[str, int]:
         return {name: int(value) for name, value in as_mapping(self.client.hgetall(self.keys.sums)).items()}
-
-    def _move(self, name: str, id: str, args: Sequence[Arg], more: Sequence[str] = ()) -> Any:
-        return self._scripts(name, [*self.keys.transition(id), *more], args)
 
 
 def _money(raw: Mapping[str, str]) -> Money:

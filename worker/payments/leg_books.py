@@ -7,18 +7,13 @@ in a hash of its own, numbered in the same way. Scripts check and write; nothing
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-import redis
-
-from worker.executions.keys import Keys
-from worker.executions.scripts import Arg, Scripts
+from worker.executions.scripts import Arg
 from worker.payments.ledger import RETRY_US, SECOND_US
 from worker.payments.legs import LegKind, LegState
-
-_LUA = Path(__file__).parent / "lua"
+from worker.payments.stored import Stored
 
 LEG_LEASE_US = 5 * SECOND_US
 # How long a leg's authorization is valid, and how long after its end a block may still confirm it.
@@ -118,18 +113,8 @@ class Receipt:
     signed: str
 
 
-@dataclass
-class LegBooks:
+class LegBooks(Stored):
     """Legs in the store."""
-
-    client: redis.Redis
-    keys: Keys
-    test_clock: bool = False
-    _scripts: Scripts = field(init=False)
-
-    def __post_init__(self) -> None:
-        clock = self.keys.test_clock if self.test_clock else None
-        self._scripts = Scripts(self.client, test_clock=clock, folder=_LUA)
 
     # What is owed
 
@@ -261,9 +246,6 @@ class LegBooks:
 
     def _leg(self, name: str, leg: LegName, args: Sequence[Arg]) -> Any:
         return self._move(name, leg.id, [leg.id, leg.number, leg.kind, *args])
-
-    def _move(self, name: str, id: str, args: Sequence[Arg]) -> Any:
-        return self._scripts(name, self.keys.transition(id), args)
 
 
 def _leg(name: LegName, raw: Mapping[str, str]) -> Leg:

@@ -11,6 +11,7 @@ from typing import Any
 
 from worker.contracts.amounts import to_atomic
 from worker.contracts.canonical import canonical
+from worker.contracts.fields import parse_time
 from worker.errors import BadRequest
 from worker.payments.networks import Network, find_network
 from worker.seeker.checks import (
@@ -104,21 +105,26 @@ class Seeker:
 
     def resume(self, ref: str) -> Result:
         """Goes on with a purchase: the payment that is out is sent again, never another beside it."""
-        found = self.drawer.find(ref)
-        if found is None or found.contract is None:
-            raise BadRequest("there is no such purchase", field="ref", received=ref)
-        return self._run(found, again=True)
+        return self._run(self._kept(ref), again=True)
 
     def unfinished(self, url: str, capability: str, task_input: Any) -> Purchase | None:
         """An open purchase of just this, from this wallet, if there is one."""
         body = canonical(task_input).decode()
         for each in self.drawer.unfinished():
-            if each.contract is None or each.body != body or origin_of(each.url) != origin_of(url):
-                continue
-            ours = each.contract["parties"]["seeker"]["wallet"].lower() == self.wallet.address.lower()
-            if ours and each.contract["task"].get("capability") == capability:
+            if each.body == body and self._ours(each, url, capability):
                 return each
         return None
+
+    def correctable(self, url: str, capability: str) -> Purchase | None:
+        """An open purchase whose input was refused, and whose payment another input may still use."""
+        for each in self.drawer.unfinished():
+            if each.wants_input and self._ours(each, url, capability) and self._allowed(each):
+                return each
+        return None
+
+    def correct(self, ref: str, task_input: Any) -> Result:
+        """Goes on with a purchase whose input was refused: same contract, same payment, this input."""
+        return self._run(replace(self._kept(ref), body=canonical(task_input).decode()), again=True)
 
     def collect(self, result: Result, directory: Path) -> list[Saved]:
         """Fetches and checks every deliverable. Only when all is proven the purchase is over."""
@@ -151,9 +157,37 @@ class Seeker:
             amount=to_atomic(price["amount"], field="terms.price.amount"),
         )
 
+    def _kept(self, ref: str) -> Purchase:
+        found = self.drawer.find(ref)
+        if found is None or found.contract is None:
+            raise BadRequest("there is no such purchase", field="ref", received=ref)
+        return found
+
+    def _ours(self, purchase: Purchase, url: str, capability: str) -> bool:
+        """Whether this wallet bought that capability there."""
+        if purchase.contract is None or origin_of(purchase.url) != origin_of(url):
+            return False
+        bought: str | None = purchase.contract["task"].get("capability")
+        wallet: str = purchase.contract["parties"]["seeker"]["wallet"]
+        return bought == capability and wallet.lower() == self.wallet.address.lower()
+
+    def _allowed(self, purchase: Purchase) -> bool:
+        """Whether the limits of today would let it go on, and its contract is not over."""
+        assert purchase.contract is not None
+        network = self.limits.network
+        on_network = network is None or all(
+            each.signed.network == network.caip2 for each in purchase.payments
+        )
+        over = parse_time(purchase.contract["terms"]["deadline"], "terms.deadline") <= self.now() * 1e6
+        return on_network and not over and purchase.exposed(int(self.now())) <= self.limits.most
+
     def _run(self, made: Purchase, *, again: bool) -> Result:
         with self.drawer.hold(made.ref):
             known = self.drawer.find(made.ref)
+            if known is not None and known.wants_input:
+                # Written before it is sent: what is sent again later must be what went out.
+                known = replace(known, body=made.body, wants_input=False)
+                self.drawer.save(known)
             if known is not None and known.body != made.body:
                 raise BadRequest(
                     "this contract was already used with another input",

@@ -51,7 +51,10 @@ class KeptPayment:
 
 @dataclass(frozen=True, slots=True)
 class Purchase:
-    """One thing to buy. With a contract `url` is the worker's base, else the resource itself."""
+    """One thing to buy. With a contract `url` is the worker's base, else the resource itself.
+
+    `wants_input`: the worker has refused the body, and takes a corrected one on the payment that is out.
+    """
 
     ref: str
     url: str
@@ -61,6 +64,7 @@ class Purchase:
     payments: tuple[KeptPayment, ...] = ()
     ending: Ending = Ending.OPEN
     task_id: str = ""
+    wants_input: bool = False
 
     @property
     def payment(self) -> KeptPayment | None:

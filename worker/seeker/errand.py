@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from worker.seeker import exchange
+from worker.seeker import exchange, readings
 from worker.seeker.checks import choose
 from worker.seeker.demand import Asking
 from worker.seeker.drawer import Ending, Fate, Purchase
-from worker.seeker.exchange import Asked, Done, Failed, Finish, Poll, Register, Send, Sign, Situation, Stop
+from worker.seeker.exchange import Finish, Poll, Register, Send, Sign, Situation, Stop
 from worker.seeker.http import Dropped
 from worker.seeker.problems import AnswerUnreadable, WorkerRefused, WorkerUnreachable
+from worker.seeker.readings import Asked, Done, Failed, Reading, Refused, Unsure, Working
 from worker.seeker.remote import Remote
 from worker.seeker.result import Result, result_of
 from worker.seeker.stream import Event, Follower
@@ -32,7 +33,7 @@ class Errand:
         self._unsure_since: float | None = None
         self._task_url = self._etag = ""
         self._follower: Follower | None = None
-        self._seen: exchange.Reading | None = None
+        self._seen: Reading | None = None
 
     @property
     def _purchase(self) -> Purchase:
@@ -68,14 +69,16 @@ class Errand:
                     continue
                 case Finish(done):
                     return self._finish(done)
-                case Stop(problem, final):
+                case Stop(problem, final, other_input):
                     if final:
                         self._keep(replace(self._purchase, ending=Ending.FAILED))
+                    elif other_input:
+                        self._keep(replace(self._purchase, wants_input=True))
                     raise problem
             self._note(reading)
             step = exchange.decide(reading, self._now)
 
-    def _send(self, after: float) -> exchange.Reading:
+    def _send(self, after: float) -> Reading:
         self._seeker.sleep(after)
         payment = self._purchase.unsettled
         sent = (payment.signed.header, payment.signed.value) if payment else None
@@ -84,11 +87,11 @@ class Errand:
         try:
             answer = self._remote.execute(self._contract["contract_id"], body, sent, live=self._seeker.live)
         except Dropped as dropped:
-            return exchange.Unsure(dropped.why)
+            return Unsure(dropped.why)
         self._etag = ""
-        return exchange.read(answer)
+        return readings.read(answer)
 
-    def _poll(self, after: float) -> exchange.Reading:
+    def _poll(self, after: float) -> Reading:
         if self._seeker.live and self._follower is not None and not self._follower.broken:
             self._follower.until_turn(self._show)
         else:
@@ -96,17 +99,17 @@ class Errand:
         try:
             answer = self._remote.poll(self._contract["contract_id"], self._task_url, self._etag)
         except Dropped as dropped:
-            return exchange.Unsure(dropped.why)
+            return Unsure(dropped.why)
         if answer.status == 304 and self._seen is not None:
             return self._seen
         self._etag = answer.headers.get("etag", "")
-        self._seen = exchange.read(answer)
+        self._seen = readings.read(answer)
         return self._seen
 
-    def _note(self, reading: exchange.Reading) -> None:
+    def _note(self, reading: Reading) -> None:
         """Counts answers in a row, and keeps what an answer has settled."""
         now, clock = self._now, self._seeker.now()
-        if isinstance(reading, exchange.Unsure):
+        if isinstance(reading, Unsure):
             self._unsure_since = self._unsure_since or clock
             over = clock - self._unsure_since > self._seeker.limits.patience_s
             self._now = replace(now, unsure=now.unsure + 1, patience_over=over)
@@ -116,7 +119,7 @@ class Errand:
         doubted = (
             isinstance(reading, Asked) and reading.refused is None and now.purchase.unsettled is not None
         )
-        failed = isinstance(reading, Failed | exchange.Refused)
+        failed = isinstance(reading, Failed | Refused)
         self._now = replace(
             now,
             unsure=0,
@@ -127,12 +130,12 @@ class Errand:
         if isinstance(reading, Asked) and reading.refused is not None and now.purchase.unsettled is not None:
             self._keep(now.purchase.with_fate(Fate.REFUSED, reading.refused))
             self._seeker.tell("refused", {"reason": reading.refused})
-        if isinstance(reading, exchange.Working):
+        if isinstance(reading, Working):
             self._working(reading)
         if isinstance(reading, Failed):
             self._seeker.tell("failed", {"code": reading.code, "retryable": reading.retryable})
 
-    def _working(self, reading: exchange.Working) -> None:
+    def _working(self, reading: Working) -> None:
         url = self._remote.task_url(reading.body, reading.task_id)
         if url != self._task_url:
             self._task_url, self._etag = url, ""

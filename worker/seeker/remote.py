@@ -58,7 +58,7 @@ class Remote:
     def execute(
         self, contract_id: str, body: bytes, payment: tuple[str, str] | None, *, live: bool
     ) -> Answer:
-        """One request, once: what it came to is for `exchange` to say. Raises `Dropped`.
+        """One request, once: what it came to is for `readings` to say. Raises `Dropped`.
 
         `live` asks for an early answer where the work takes long, so that it can be watched.
         """

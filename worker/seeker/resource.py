@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from worker.payments.outcomes import REFUSED_CODES
-from worker.seeker import exchange
 from worker.seeker.checks import Agreed, choose
 from worker.seeker.client import Seeker
 from worker.seeker.demand import Asking, read_asking
 from worker.seeker.drawer import Ending, Fate, Purchase
-from worker.seeker.exchange import LONGEST_PAUSE, MOST_DOUBTS, pause, payment_response, settled, unknown
+from worker.seeker.exchange import MOST_DOUBTS, pause, unknown
 from worker.seeker.http import Answer, Dropped, checked_url, host_of
 from worker.seeker.problems import PaymentRefused, WorkerUnreachable, plain
+from worker.seeker.readings import LONGEST_PAUSE, Asked, payment_response, read, settled
 
 _UNSURE = frozenset({408, 425, 429})
 
@@ -157,8 +157,8 @@ def _final(answer: Answer) -> bool:
 
 def _refusal(answer: Answer) -> tuple[str, bool]:
     """The code of a refusal, and whether it surely means that nothing moved."""
-    asked = exchange.read(answer)
-    assert isinstance(asked, exchange.Asked)
+    asked = read(answer)
+    assert isinstance(asked, Asked)
     if asked.refused is not None:
         return asked.refused, True
     # Servers refuse at verification with nothing but the error in a fresh demand.

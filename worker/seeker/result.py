@@ -10,8 +10,8 @@ from worker.payments.networks import resolve_network
 from worker.payments.receipts import OFFER_RECEIPT
 from worker.seeker.checks import check_receipt
 from worker.seeker.drawer import Purchase
-from worker.seeker.exchange import Done, settled
 from worker.seeker.problems import ReceiptInvalid
+from worker.seeker.readings import Done, settled
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from x402.mechanisms.evm import EthAccountSigner
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
 from tests.e2e.hire.exchange import FEE_WALLET, Shop, decoded, encoded
-from tests.e2e.tree import ROOT, eventually
+from tests.e2e.tree import ROOT
+from tests.waiting import eventually
 from worker.contracts.canonical import contract_hash
 from worker.contracts.signatures import recover_digest, sign_text
 from worker.payments.typed_data import receipt_digest

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from tests.e2e.hire.exchange import Shop, hire_tree
-from tests.e2e.tree import eventually
+from tests.waiting import eventually
 from worker.contracts.signatures import address_of
 from worker.delivery.addresses import Refused, rules_for
 from worker.delivery.outbound import Outbound

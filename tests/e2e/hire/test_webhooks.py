@@ -172,7 +172,7 @@ def test_redirects_are_not_followed(shop: Shop, receiver: Receiver) -> None:
 
 def test_a_host_that_keeps_failing_is_given_up(shop: Shop, receiver: Receiver) -> None:
     """After five days of failures a host is tried once for each task, and the operator sees it."""
-    receiver.answers = [500] * 40
+    receiver.answers = [500] * 1_000
 
     def own(path: str) -> str:
         """A host that no other test's late webhooks reach."""

@@ -9,24 +9,13 @@ import queue
 import socket
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import quote, urlencode
 
-T = TypeVar("T")
+from tests.waiting import eventually
+
 TERMINAL = {"execution.completed", "execution.failed", "execution.cancelled"}
-
-
-def eventually(check: Callable[[], T], seconds: float = 10.0, what: str = "") -> T:
-    """The first true answer of `check`; fails the test when there is none in time."""
-    until = time.monotonic() + seconds
-    while True:
-        found = check()
-        if found:
-            return found
-        assert time.monotonic() < until, f"not within {seconds:g} s: {what}"
-        time.sleep(0.02)
 
 
 @dataclass(frozen=True)

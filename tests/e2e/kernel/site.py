@@ -14,7 +14,8 @@ from pathlib import Path
 
 import redis
 
-from tests.e2e.kernel.client import Api, eventually
+from tests.e2e.kernel.client import Api
+from tests.waiting import eventually
 from worker.local.lifeline import death_signal
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.settings import Settings

@@ -7,8 +7,9 @@ import json
 import uuid
 from collections.abc import Callable
 
-from tests.e2e.kernel.client import Api, eventually
+from tests.e2e.kernel.client import Api
 from tests.e2e.kernel.site import AGENT_KEYS, TOKEN, Site
+from tests.waiting import eventually
 from worker.bearers import MOST_FAILURES
 
 AGENT, RUNNER = "keyed-agent", "keyed-runner"

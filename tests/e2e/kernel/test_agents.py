@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kernel.client import Api, Sse, eventually
+from tests.e2e.kernel.client import Api, Sse
 from tests.e2e.kernel.site import Site
+from tests.waiting import eventually
 
 UNKNOWN = str(uuid.uuid4())
 

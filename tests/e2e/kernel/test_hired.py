@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kernel.client import Api, eventually
+from tests.e2e.kernel.client import Api
 from tests.e2e.kernel.conftest import POLICY
 from tests.e2e.kernel.site import Site
 from tests.fakes.facilitator_server import FacilitatorServer
 from tests.fakes.seeker import Hired, HttpDoor, Seeker
+from tests.waiting import eventually
 
 AGENT, PRICE = "translation", "0.05"
 CONFIG = f'[capability.{AGENT}]\nremote = true\nprice = "{PRICE}"\ntime_limit = "30s"\n'

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kernel.client import Api, eventually
+from tests.e2e.kernel.client import Api
 from tests.e2e.kernel.site import Site
+from tests.waiting import eventually
 
 
 def words(trace: Path) -> list[str]:

@@ -12,8 +12,9 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.e2e.kernel.client import Api, eventually
+from tests.e2e.kernel.client import Api
 from tests.e2e.kernel.site import TOKEN, Site
+from tests.waiting import eventually
 
 
 class Crowd:

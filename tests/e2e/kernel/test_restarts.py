@@ -5,15 +5,15 @@ from __future__ import annotations
 import signal
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.kernel.client import eventually
 from tests.e2e.kernel.conftest import POLICY
 from tests.e2e.kernel.sdks import SDKS, Sdk
 from tests.e2e.kernel.site import Site
+from tests.waiting import eventually
 
 
 @pytest.fixture(name="patched", scope="module")
@@ -152,6 +152,7 @@ def test_everything_is_restarted_in_the_middle(broken: Site) -> None:
         program.start()
     broken.wait()
     assert [api.status(ids[name]) for name in ("waiting", "asking")] == ["blocked", "blocked"]
+    far.close()
     far = api.runner(broken.name("f"), "c2", "far.away")
     again = far.next("job.assigned", 15)
     assert (again["step_id"], again["attempt"]) == (job["step_id"], 2)
@@ -197,21 +198,25 @@ def test_the_store_is_restarted_under_open_streams(broken: Site) -> None:
 
 
 @pytest.mark.parametrize("sdk", SDKS, ids=[sdk.version for sdk in SDKS])
-def test_an_official_agent_does_not_notice_a_deployment(broken: Site, sdk: Sdk, tmp_path: Path) -> None:
+def test_an_official_agent_does_not_notice_a_deployment(
+    own_site: Callable[..., Site], sdk: Sdk, tmp_path: Path
+) -> None:
     """Its web process is replaced while a handler works: the handler's session goes on, it runs once."""
-    program = sdk.program("agent", broken.name("deployed"), broken.address(0), tmp_path / "log")
+    # A process takes its time to leave and to come back; the default patience is thirty seconds.
+    site = own_site(AGENT_TIMEOUT="20s").start()
+    program = sdk.program("agent", site.name("deployed"), site.address(0), tmp_path / "log")
     program.start()
-    callers = broken.api(1)
+    callers = site.api(1)
     try:
-        id = callers.create(broken.name("deployed"), {"do": "work", "seconds": 3.0})["id"]
+        id = callers.create(site.name("deployed"), {"do": "work", "seconds": 3.0})["id"]
         eventually(lambda: "step.completed" in callers.kinds(id), 15)
-        broken.web[0].signal(signal.SIGTERM)
-        broken.web[0].ends(20)
-        broken.web[0].start()
+        site.web[0].signal(signal.SIGTERM)
+        site.web[0].ends(20)
+        site.web[0].start()
         found = callers.until(id, "completed", "failed", seconds=30)
         assert found["output"] == {"sum": 4, "history": 0}, (callers.events(id), program.log.read_text())
         assert callers.kinds(id).count("execution.started") == 1
-        again = callers.create(broken.name("deployed"), {"do": "local"})["id"]
+        again = callers.create(site.name("deployed"), {"do": "local"})["id"]
         assert callers.until(again, "completed", seconds=15)["output"] == {"sum": 5}
     finally:
         program.stop()

@@ -11,7 +11,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.e2e.kernel.client import Api, Sse, eventually
+from tests.e2e.kernel.client import Api, Sse
+from tests.waiting import eventually
 
 
 @dataclass

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kernel.client import TERMINAL, Api, Sse, eventually
+from tests.e2e.kernel.client import TERMINAL, Api, Sse
 from tests.e2e.kernel.site import Site
+from tests.waiting import eventually
 
 
 class Turmoil:

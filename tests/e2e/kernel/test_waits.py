@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kernel.client import Api, Sse, eventually
+from tests.e2e.kernel.client import Api, Sse
+from tests.waiting import eventually
 
 
 @pytest.fixture(name="name")

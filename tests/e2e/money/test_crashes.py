@@ -14,28 +14,16 @@ import pytest
 import requests
 
 from tests.fakes.house import House
+from tests.fakes.points import POINTS
 from tests.fakes.seeker import FEE_WALLET, Hired, Said
-from tests.fakes.shop import eventually
+from tests.waiting import eventually
 
 PRICE, EARLY = 10_000, 20_000
 RICH = 1_000_000
 BODY = {"do": "ok"}
 BEFORE = {"terms": {"settlement": "before_work"}}
 
-WEB = (
-    "before_claim",
-    "after_claim",
-    "before_verify",
-    "after_verify",
-    "after_verified",
-    "before_settle_begin",
-    "after_settle_begin",
-    "before_settle",
-    "after_settle",
-    "before_settled",
-    "after_outcome",
-)
-CLOCK = WEB[2:]
+CLOCK = POINTS[2:]
 SOAK = pytest.mark.soak
 LEGS = (
     pytest.param("before_leg_begin", marks=SOAK),
@@ -87,14 +75,14 @@ def check(house: House, hired: Hired, said: Said, price: int = PRICE) -> None:
     house.check_books()
 
 
-@pytest.mark.parametrize("point", WEB)
+@pytest.mark.parametrize("point", POINTS)
 def test_the_web_process_dies(house: House, point: str) -> None:
     """The request's own process is killed at this point; the seeker comes back and was charged once."""
     web_dies(house, point, early=False)
 
 
 @SOAK
-@pytest.mark.parametrize("point", WEB[4:])
+@pytest.mark.parametrize("point", POINTS[4:])
 def test_the_web_process_dies_with_payment_before_the_work(house: House, point: str) -> None:
     """The same where the settlement comes first."""
     web_dies(house, point, early=True)

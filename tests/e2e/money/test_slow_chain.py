@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.house import House
-from tests.fakes.shop import eventually
+from tests.waiting import eventually
 
 
 @pytest.fixture(name="slow")

@@ -18,7 +18,8 @@ from tests.fakes.dollar import (
 )
 from tests.fakes.house import House
 from tests.fakes.seeker import Hired, Said, decoded, nonce_of
-from tests.fakes.shop import eventually, in_threads
+from tests.fakes.shop import in_threads
+from tests.waiting import eventually
 
 PRICE = 10_000
 SLOW = {"do": "sleep", "seconds": 0.8}

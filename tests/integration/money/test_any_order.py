@@ -24,6 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from tests.fakes.points import POINTS
 from tests.fakes.seeker import nonce_of
 from tests.fakes.shop import check_sums
 from tests.fakes.till import Crash, Deal, Till
@@ -34,19 +35,6 @@ from worker.executions.states import Phase, State
 from worker.local.valkey import EmbeddedStore
 from worker.payments.ledger import PaymentState
 
-POINTS = (
-    "before_claim",
-    "after_claim",
-    "before_verify",
-    "after_verify",
-    "after_verified",
-    "before_settle_begin",
-    "after_settle_begin",
-    "before_settle",
-    "after_settle",
-    "before_settled",
-    "after_outcome",
-)
 OPEN = (PaymentState.CLAIMED, PaymentState.VERIFIED, PaymentState.SETTLING, PaymentState.UNKNOWN)
 BODIES = ({"do": "this"}, {"do": "this"}, {"do": "this"}, {"do": "that"})
 WHICH = st.sampled_from((0, 0, 1))

@@ -11,7 +11,8 @@ import pytest
 
 from tests.fakes import facilitator_faults as faults
 from tests.fakes.seeker import Hired, Said, Seeker, decoded, encoded
-from tests.fakes.shop import Shop, eventually, in_threads
+from tests.fakes.shop import Shop, in_threads
+from tests.waiting import eventually
 
 PRICE = 10_000
 

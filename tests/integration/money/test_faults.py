@@ -16,7 +16,8 @@ import pytest
 from tests.fakes import facilitator_faults as faults
 from tests.fakes.facilitator_faults import Fault
 from tests.fakes.seeker import Hired, Said
-from tests.fakes.shop import Shop, eventually
+from tests.fakes.shop import Shop
+from tests.waiting import eventually
 from worker.payments.ledger import PaymentState
 
 PRICE = 10_000

@@ -11,7 +11,8 @@ from pathlib import Path
 from tests.fakes import facilitator_faults as faults
 from tests.fakes.facilitator_server import FacilitatorServer
 from tests.fakes.seeker import Said
-from tests.fakes.shop import SECOND, Shop, eventually
+from tests.fakes.shop import SECOND, Shop
+from tests.waiting import eventually
 from worker.local.valkey import EmbeddedStore
 
 PRICE = 10_000

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.fakes import facilitator_faults as faults
-from tests.fakes.shop import Shop, eventually
+from tests.fakes.shop import Shop
+from tests.waiting import eventually
 
 PRICE = {"echo": 10_000, "early": 20_000}
 TEXT = {"echo": "0.01", "early": "0.02"}

@@ -5,21 +5,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fakes.kernel_request import DOCUMENTS, VERIFY, execute_body
 from worker.errors import BadRequest, Problem, Unavailable
 from worker.swarm import answers, policies, wire
 from worker.swarm.answers import Identity, Work
 from worker.swarm.candidate import AnswerRefused, Said
 from worker.swarm.wire import InlineEvidence
 
-VECTORS = Path(__file__).parent / "vectors"
-CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
-VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())["verify"]
-DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
 US = Identity("swarm-runtime", "swarm-model-v1")
 
 
@@ -33,17 +29,7 @@ def verified(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def execute_request(**changes: Any) -> wire.ExecuteRequest:
-    body = {
-        "task_id": "task-1",
-        "execution_id": "exec-1",
-        "task_type": "swarm",
-        "inputs": {"prompt": "hello"},
-        "profile": "default",
-        "task_contract": copy.deepcopy(CONTRACT),
-        "stage": "EXPLORE",
-        "attempt_id": "attempt-1",
-    }
-    return wire.parse_execute({**body, **changes})
+    return wire.parse_execute(execute_body(**changes))
 
 
 @pytest.mark.parametrize("case", VERIFY)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fakes.kernel_request import CONTRACT, DOCUMENTS, execute_body
 from worker.agents.declare import Capability
 from worker.agents.output import encode
 from worker.errors import TooLarge
@@ -17,25 +16,7 @@ from worker.swarm import task, wire
 from worker.swarm.answers import Identity
 from worker.swarm.readings import Reading
 
-VECTORS = Path(__file__).parent / "vectors"
-CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
-DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
 US = Identity("swarm-runtime", "swarm-model-v1")
-
-
-def body(**changes: Any) -> dict[str, Any]:
-    return {
-        "task_id": "task-1",
-        "execution_id": "exec-1",
-        "task_type": "swarm",
-        "inputs": {"prompt": "hello"},
-        "profile": "default",
-        "task_contract": copy.deepcopy(CONTRACT),
-        "stage": "EXPLORE",
-        "attempt_id": "attempt-1",
-        "seed_bundle": None,
-        **changes,
-    }
 
 
 def kept(request: wire.ExecuteRequest, **fields: Any) -> Execution:
@@ -46,7 +27,9 @@ def kept(request: wire.ExecuteRequest, **fields: Any) -> Execution:
     return from_mapping({"context": context, **raw})
 
 
-@pytest.mark.parametrize("sent", [body(), body(stage="explore"), DOCUMENTS["execute"]["request"]])
+@pytest.mark.parametrize(
+    "sent", [execute_body(), execute_body(stage="explore"), DOCUMENTS["execute"]["request"]]
+)
 def test_an_answer_can_be_made_of_the_record_alone(sent: dict[str, Any]) -> None:
     """The request that comes back from the record has everything that decides an answer."""
     request = wire.parse_execute(sent)
@@ -62,20 +45,20 @@ def test_an_answer_can_be_made_of_the_record_alone(sent: dict[str, Any]) -> None
 def test_the_authors_function_gets_contract_stage_profile_and_seed() -> None:
     """They stand under the names that a job reads; inputs that only repeat the task's are not kept twice."""
     seed = {"seed_type": "SIMILAR_HITS_V1", "hits": [], "constraints": {"must_consider_claims": ["x"]}}
-    context = task.context(wire.parse_execute(body(seed_bundle=seed, stage="DECIDE")), US, "")
+    context = task.context(wire.parse_execute(execute_body(seed_bundle=seed, stage="DECIDE")), US, "")
     assert (context["profile"], context["stage"], context["seed"]) == ("default", "DECIDE", seed)
     assert context["swarm"]["budget"] == CONTRACT["budget"]
     assert context["output_schema"] == CONTRACT["output_schema"]
     assert "inputs" not in context["swarm"]
     other = {**copy.deepcopy(CONTRACT), "inputs": {"prompt": "something else"}}
-    assert task.context(wire.parse_execute(body(task_contract=other)), US, "")["swarm"]["inputs"]
+    assert task.context(wire.parse_execute(execute_body(task_contract=other)), US, "")["swarm"]["inputs"]
 
 
 def test_a_contract_beyond_all_measure_is_refused() -> None:
     """What no stock kernel can send does not get into the store."""
     large = {**copy.deepcopy(CONTRACT), "note": "x" * task.MAX_CONTEXT}
     with pytest.raises(TooLarge):
-        task.context(wire.parse_execute(body(task_contract=large)), US, "")
+        task.context(wire.parse_execute(execute_body(task_contract=large)), US, "")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +81,7 @@ def test_how_a_failure_is_told(code: str, kernels: int, documents: int) -> None:
     """4xx only for what would fail again; an unfit answer is 502 to a kernel, 400 in the documents."""
     error = encode({"code": code, "error": "why", "details": {"status": 1, "field": "x"}, "retryable": False})
     for stage, status in (("EXPLORE", kernels), ("explore", documents)):
-        request = wire.parse_execute(body(stage=stage))
+        request = wire.parse_execute(execute_body(stage=stage))
         problem = task.refusal(kept(request, state="failed", error=error), request)
         assert (problem.code, problem.status, problem.message) == (code, status, "why")
         assert problem.details == {"status": 1, "field": "x"}
@@ -107,24 +90,26 @@ def test_how_a_failure_is_told(code: str, kernels: int, documents: int) -> None:
 def test_a_failure_that_may_pass_is_503() -> None:
     """Whatever its code, what an author calls retryable is told as such."""
     error = encode({"code": "MODEL_AWAY", "error": "why", "details": {}, "retryable": True})
-    request = wire.parse_execute(body())
+    request = wire.parse_execute(execute_body())
     assert task.refusal(kept(request, state="failed", error=error), request).status == 503
 
 
 def test_a_cancelled_task_does_not_come_back() -> None:
     """The operator's word is final: 409, which a kernel does not repeat."""
-    request = wire.parse_execute(body())
+    request = wire.parse_execute(execute_body())
     assert task.refusal(kept(request, state="cancelled"), request).status == 409
 
 
 def test_only_a_kernel_means_its_expiry() -> None:
     """The documents' own example is long expired and is answered all the same."""
-    assert task.expires_us(wire.parse_execute(body())) == CONTRACT["expiry_ms"] * 1000
-    assert task.expires_us(wire.parse_execute(body(stage="explore"))) == 0
+    assert task.expires_us(wire.parse_execute(execute_body())) == CONTRACT["expiry_ms"] * 1000
+    assert task.expires_us(wire.parse_execute(execute_body(stage="explore"))) == 0
     assert wire.parse_execute(DOCUMENTS["execute"]["request"]).reading is Reading.DOCUMENTS
     assert task.expires_us(wire.parse_execute(DOCUMENTS["execute"]["request"])) == 0
-    assert task.expires_us(wire.parse_execute(body(task_contract={**CONTRACT, "expiry_ms": 0}))) == 1
-    assert task.expires_us(wire.parse_execute(body(task_contract={**CONTRACT, "expiry_ms": None}))) == 0
+    assert task.expires_us(wire.parse_execute(execute_body(task_contract={**CONTRACT, "expiry_ms": 0}))) == 1
+    assert (
+        task.expires_us(wire.parse_execute(execute_body(task_contract={**CONTRACT, "expiry_ms": None}))) == 0
+    )
 
 
 def test_which_agent_serves_a_type() -> None:

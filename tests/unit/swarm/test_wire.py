@@ -3,42 +3,20 @@
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.fakes.kernel_request import CONTRACT, DOCUMENTS, VERIFY, execute_body
 from worker.errors import BadRequest, Problem, TooLarge
 from worker.swarm import keys, wire
 from worker.swarm.readings import Reading
-
-VECTORS = Path(__file__).parent / "vectors"
-CONTRACT = json.loads((VECTORS / "wattswarm-task-contract.json").read_text())
-VERIFY = json.loads((VECTORS / "wattswarm-verify.json").read_text())["verify"]
-DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
-
-
-def execute_body(**changes: Any) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "task_id": "task-1",
-        "execution_id": "exec-p-1",
-        "task_type": "swarm",
-        "inputs": {"prompt": "hello"},
-        "profile": "default",
-        "task_contract": copy.deepcopy(CONTRACT),
-        "stage": "EXPLORE",
-        "attempt_id": "exec-p-1",
-        "seed_bundle": None,
-    }
-    body.update(changes)
-    return body
 
 
 def test_the_kernels_request_is_read() -> None:
     """The sample contract gives the schema, limits and budget that this runtime acts on."""
     request = wire.parse_execute(execute_body())
-    assert (request.task_id, request.execution_id, request.attempt_id) == ("task-1", "exec-p-1", "exec-p-1")
+    assert (request.task_id, request.execution_id, request.attempt_id) == ("task-1", "exec-1", "attempt-1")
     assert (request.task_type, request.profile, request.stage) == ("swarm", "default", "EXPLORE")
     assert request.inputs == {"prompt": "hello"}
     assert request.seed is None

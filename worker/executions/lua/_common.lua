@@ -120,9 +120,16 @@ end
 
 -- Moves a payment to another state; the sums by state always add up to what was ever claimed.
 local function turn(id, at, number, to, detail)
-  local from, amount, payer = paid_with(number, 'state', 'amount', 'payer')
+  local from, amount, payer, hooks = paid_with(number, 'state', 'amount', 'payer', 'hooks')
   if from == to then return end
   local ended = {settled = true, refused = true, released = true}
+  if hooks then
+    -- Whoever pays says who is told of the end, as long as no work was begun for somebody else.
+    local state, started = unpack(get('state', 'first_started'))
+    local accepted = to ~= 'refused' and to ~= 'released'
+    if accepted and state and not started then redis.call('HSET', RECORD, 'hooks', hooks) end
+    redis.call('HDEL', MONEY, number .. ' hooks')
+  end
   redis.call('HSET', MONEY, number .. ' state', to)
   if from and ended[from] then
     redis.call('HINCRBY', SUMS, from, -amount)

@@ -3,7 +3,8 @@
 -- ARGV   1 id, 2 payment key, 3 payer, 4 amount, 5 payload, 6 requirements, 7 valid before (s),
 --        8 payment identifier or '', 9 body digest, 10 lane, 11 mode, 12 fee, 13 fee wallet, 14 contract ref,
 --        15 deadline (us), 16 when the clock asks again (us), 17 most open of a wallet, 18 most refused of a wallet,
---        19 payload of execution.created, 20 number of fields an unpaid record may still change, then record fields
+--        19 payload of execution.created, 20 who is to be told, 21 number of fields an unpaid record may still change,
+--        then record fields
 -- Result {'claimed', number}, {'same', id}, {'exists', id}, {'conflict'}, {'paying', phase}, {'used'}, {'identifier'},
 --        {'unsigned'}, {'budget', which}, {'payments'} (too many came to nothing)
 local id, key, payer, amount, digest = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[9]
@@ -20,7 +21,7 @@ if bound then
   return {'used'}
 end
 if ARGV[8] ~= '' and redis.call('EXISTS', IDENTIFIER) == 1 then return {'identifier'} end
-local phase, known_digest, sealed = unpack(get('phase', 'digest', 'sealed_by'))
+local phase, known_digest, sealed, started = unpack(get('phase', 'digest', 'sealed_by', 'first_started'))
 if phase and phase ~= 'offered' and phase ~= 'payment_due' then return {'paying', phase} end
 if sealed and known_digest ~= digest then return {'conflict'} end
 -- What a payment leaves is kept for good, and an authorization over money that nobody has costs nothing to sign.
@@ -35,7 +36,7 @@ end
 if not phase then
   redis.call('HSET', RECORD, 'id', id, 'state', 'pending', 'lane', ARGV[10], 'attempt', '0', 'fence', '0',
     'created', whole(at), 'updated', whole(at), 'ends_by', ARGV[15], 'digest', digest, 'contract', ARGV[14],
-    unpack(ARGV, 21))
+    'hooks', ARGV[20], unpack(ARGV, 22))
   for i = 29, #KEYS do redis.call('ZADD', KEYS[i], whole(at), id) end
   redis.call('ZADD', BY_STATE.pending, whole(at), id)
   redis.call('ZADD', DEADLINES, ARGV[15], id)
@@ -47,11 +48,13 @@ if not phase then
   count('worker_executions_total', 'status', 'created')
 elseif known_digest ~= digest then
   -- Nothing is sealed, so nothing is owed: another input may come with another payment.
-  redis.call('HSET', RECORD, 'digest', digest, unpack(ARGV, 21, 20 + 2 * tonumber(ARGV[20])))
+  redis.call('HSET', RECORD, 'digest', digest, unpack(ARGV, 22, 21 + 2 * tonumber(ARGV[21])))
   redis.call('DEL', STEPS)
   redis.call('HSET', RECORD, 'said', '0', 'marks', '0')
 end
 local number = redis.call('HINCRBY', MONEY, 'count', 1)
+-- Anybody may send a payment that will be refused: whom this one names is told only when it is accepted.
+if phase and not started then redis.call('HSET', MONEY, number .. ' hooks', ARGV[20]) end
 redis.call('HSET', RECORD, 'phase', found and 'settling' or 'verifying', 'updated', whole(at))
 redis.call('HSET', MONEY, 'current', number, number .. ' state', found and 'settling' or 'claimed', number .. ' key', key,
   number .. ' payer', payer, number .. ' amount', amount, number .. ' payload', ARGV[5],
