@@ -22,13 +22,18 @@ from gunicorn.glogging import Logger
 
 from worker import logs
 from worker.executions import watch
+from worker.executions.policy_file import PolicyInvalid, policy_for
 from worker.settings import BadStart, Settings
 
+# before the first fork: a bad start is told once, and not by a worker that dies and comes back
 try:
     settings = Settings.load(os.environ)
+    policy_for(settings.policy, production=settings.production)
 except BadStart as bad:
-    # before the first fork: a bad start is told once, and not by a worker that dies and comes back
     print(bad, file=sys.stderr)
+    raise SystemExit(2) from None
+except PolicyInvalid as invalid:
+    print(f"{invalid.code}: {invalid.message}. {invalid.advice}", file=sys.stderr)
     raise SystemExit(2) from None
 
 # A stream is an open file, and the usual soft limit (1,024, or 256 on a Mac) is far below what we hold.
@@ -69,7 +74,8 @@ timeout = 30
 graceful_timeout = 25
 
 # A payment header has about 2 kB; what all headers have together is counted by the application.
-limit_request_line = 4094
+# A runner names its tools in the request line: this is the longest that gunicorn can be told.
+limit_request_line = 8190
 limit_request_fields = 64
 limit_request_field_size = 8190
 # Who is believed about addresses is TRUSTED_PROXIES' business alone.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import time
+from base64 import urlsafe_b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import redis
@@ -24,6 +26,17 @@ from worker.local.valkey import EmbeddedStore
 V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 
+NOT_CURSORS = [
+    "1",
+    "1|",
+    "1|x",
+    "-5|{id}",
+    "1_0|{id}",
+    "\u0663|{id}",
+    "1e5|{id}",
+    "9" * 40 + "|{id}",
+    "1|{id}|",
+]
 NOBODY = "0190b0a0-1111-7222-8333-444455556666"
 
 
@@ -44,6 +57,11 @@ def _closed(valkey: EmbeddedStore, tmp_path_factory: pytest.TempPathFactory) -> 
     settings = settings_for(valkey.url, tmp_path_factory.mktemp("closed"), kernel_token=TOKEN)
     with application(settings) as app:
         yield app
+
+
+def encoded(text: str) -> str:
+    """Something in the form of a cursor."""
+    return urlsafe_b64encode(text.format(id=NOBODY).encode()).decode()
 
 
 def create(http: FlaskClient, **body: Any) -> dict[str, Any]:
@@ -87,6 +105,7 @@ def test_any_json_is_an_input(http: FlaskClient, value: Any) -> None:
     body = create(http, input=value, unknown=1)
     assert http.get(f"/v0/executions/{body['id']}").get_json()["input"] == value
     assert create(http)["input"] is None
+    assert create(http, labels=None)["labels"] == {}
 
 
 @pytest.mark.parametrize(
@@ -233,6 +252,7 @@ def test_a_limit_is_cut_at_two_hundred(http: FlaskClient, engine: Engine) -> Non
         ("label=:v", 'invalid label filter ":v", expected key:value'),
         ("cursor=nonsense", "the cursor is not one of ours"),
         ("cursor=%FF%FE", "the cursor is not one of ours"),
+        *((f"cursor={quote(encoded(text))}", "the cursor is not one of ours") for text in NOT_CURSORS),
     ],
 )
 def test_a_senseless_query_is_refused(http: FlaskClient, query: str, message: str) -> None:
@@ -459,6 +479,21 @@ def test_unknown_paths_and_methods(http: FlaskClient) -> None:
     answer = http.delete("/v0/executions")
     refused(answer, 405, "METHOD_NOT_ALLOWED")
     assert set(answer.headers["Allow"].split(", ")) >= {"GET", "POST"}
+
+
+def test_pages_of_any_origin(valkey: EmbeddedStore, tmp_path: Path) -> None:
+    """Where all origins are allowed, each is told so, on refusals too; who sends none is told nothing."""
+    settings = settings_for(valkey.url, tmp_path, kernel_token=TOKEN, cors_origins=("*",))
+    with application(settings) as app:
+        http = app.test_client()
+        for method, path, status in [
+            ("OPTIONS", "/v0/runners/x", 204),
+            ("GET", "/v0/executions", 401),
+            ("GET", "/v0/health", 200),
+        ]:
+            answer = http.open(path, method=method, headers={"Origin": "https://any.example"})
+            assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (status, "*")
+            assert "Access-Control-Allow-Origin" not in http.open(path, method=method).headers
 
 
 def test_an_error_of_ours_tells_nothing(http: FlaskClient, engine: Engine) -> None:

@@ -188,6 +188,27 @@ def test_a_parted_connection_is_not_waited_for_for_ever(kernel: Kernel) -> None:
     assert not kernel.connections.part(connection)
 
 
+def test_the_tools_of_a_runner_outlive_its_web_process(kernel: Kernel) -> None:
+    """Neither the clock nor the end of another connection forgets them while it may come back."""
+    runners = kernel.engine.runners
+
+    def published() -> list[str]:
+        return [tool["id"] for tool in runners.tools("")]
+
+    runners.publish("r", [{"id": "t", "description": "", "input_schema": {}}])
+    kernel.engine.advance(601)
+    leaving, staying = kernel.runner("r", "c2"), kernel.runner("r", "c1")
+    kernel.connections.part(leaving)
+    kernel.connections.close(staying)
+    runners.heal([])
+    assert published() == ["t"]
+    assert kernel.runner("r", "c2").epoch == leaving.epoch
+    kernel.connections.part(leaving)
+    kernel.engine.advance(31)
+    kernel.connections.sweep(kernel.engine.now())
+    assert published() == []
+
+
 def test_a_mailbox_that_overflows_ends_its_connection(kernel: Kernel) -> None:
     """Nothing is dropped from it: it is gone as a whole, and the work goes to somebody else."""
     connection, id = kernel.working()
@@ -300,6 +321,31 @@ def test_an_agent_has_its_time_limit(kernel: Kernel) -> None:
     assert kernel.store.held(connection.epoch) == {}
 
 
+@pytest.mark.parametrize("held", [True, False])
+def test_an_execution_has_its_whole_life(kernel: Kernel, held: bool) -> None:
+    """At its end the log says so in the protocol's words, whoever was at work, and the agent is told."""
+    id = kernel.new(timeout_us=10 * SECOND, run_limit_us=10 * SECOND)
+    connection = kernel.agent()
+    kernel.mail(connection)
+    step = kernel.invoke(id, remote=True)
+    if not held:
+        kernel.intent(id, "wait", signal_type="go")
+    clock = kernel.engine.clock()
+    clock._attend = kernel.engine.assignment.attend
+    kernel.engine.advance(11)
+    clock.tick()
+    log = kernel.engine.store.events(id)[-2:]
+    assert [(event.kind, event.step_id) for event in log] == [
+        ("step.cancelled", step),
+        ("execution.failed", ""),
+    ]
+    assert log[0].data() == {"reason": "execution timed out"}
+    assert log[1].data()["error"] == "execution exceeded maximum duration"
+    assert "agent.timeout" not in kernel.engine.kinds(id)
+    clock.tick()
+    assert [event for event, _ in kernel.mail(connection)] == ["tool.result", "execution.cancelled"]
+
+
 def test_an_execution_that_is_gone_does_not_keep_a_connection(kernel: Kernel) -> None:
     """Held ids without a record are let go."""
     connection, id = kernel.working()
@@ -345,11 +391,25 @@ def test_the_history_is_bounded(kernel: Kernel) -> None:
     _, id = kernel.working()
     for n in range(60):
         kernel.result(id, kernel.invoke(id, f"t{n}"), data="x" * 20_000)
-    steps = history(kernel.engine.store.events(id, 0, 10_000))
+    steps = history(kernel.engine.store.events(id, 0, 10_000), lambda step: None)
     assert [step["tool_id"] for step in steps] == [f"t{n}" for n in range(60 - len(steps), 60)]
     assert len(steps) == 26
     small = [event for event in kernel.engine.store.events(id, 0, 10_000) if event.kind == "step.created"]
-    assert history(small) == []
+    assert history(small, lambda step: None) == []
+
+
+def test_the_history_has_long_results_whole(kernel: Kernel) -> None:
+    """What an event only describes, the next run gets; one that is beyond the bound is not told at all."""
+    connection, id = kernel.working()
+    texts = ["z" * 600_000, "short", "\u00e9" * 100_000]
+    for n, text in enumerate(texts):
+        kernel.result(id, kernel.invoke(id, f"t{n}"), data={"text": text})
+    kernel.connections.close(connection)
+    [(event, told)] = kernel.mail(kernel.agent("a", "c2"))
+    assert event == "execution.assigned"
+    assert [(step["tool_id"], step["result"]) for step in told["history"]] == [
+        (f"t{n}", {"text": texts[n]}) for n in (1, 2)
+    ]
 
 
 # Jobs
@@ -450,6 +510,19 @@ def test_an_unknown_steps_runner_is_freed(kernel: Kernel) -> None:
     with pytest.raises(NotFound):
         done(kernel, told)
     assert kernel.store.job_of(runner.epoch) is None
+
+
+def test_nobody_begins_what_waits_for_approval(kernel: Kernel) -> None:
+    """A runner's word that it has begun such a step is taken, and not written down."""
+    _, id = kernel.working()
+    kernel.decision = Decision("require_approval", "ask", "")
+    step = kernel.invoke(id, remote=True)
+    kernel.engine.runners.started(id, step, "r", "")
+    assert "step.started" not in kernel.engine.kinds(id)
+    kernel.engine.signals.send(id, "approval", {"approved": True})
+    kernel.engine.runners.started(id, step, "r", "")
+    kernel.engine.runners.started(id, step, "r", "")
+    assert kernel.engine.kinds(id).count("step.started") == 1
 
 
 def test_jobs_go_with_their_execution(kernel: Kernel) -> None:

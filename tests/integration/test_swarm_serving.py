@@ -163,7 +163,9 @@ def test_a_key_belongs_to_its_kernel(serving: Serving, hand: Hand) -> None:
     serving.execute(ALPHA, task("another"))
     serving.execute(ALPHA, task(task_id="another"))
     assert len({execution.id for execution in hand.seen}) == 5
-    assert [execution.labels["kernel"] for execution in hand.seen][:2] == ["alpha", "beta"]
+    assert [execution.labels for execution in hand.seen][:2] == [
+        {"door": "swarm", "task_type": "swarm", "kernel": name} for name in ("alpha", "beta")
+    ]
 
 
 def test_the_first_body_wins(serving: Serving, hand: Hand) -> None:

@@ -12,7 +12,7 @@ from flask import Response
 from worker.contracts.canonical import parse
 from worker.doors.bodies import raw
 from worker.errors import Problem
-from worker.executions.events import Event
+from worker.executions.events import Event, one_line
 from worker.ids import new_id
 
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
@@ -54,5 +54,5 @@ def sse(batches: Iterable[list[Event]]) -> Iterator[str]:
         if not batch:
             yield ":heartbeat\n\n"
         for event in batch:
-            data = json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":"))
+            data = one_line(json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":")))
             yield f"id: {event.sequence}\nevent: {event.kind}\ndata: {data}\n\n"

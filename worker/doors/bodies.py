@@ -12,6 +12,7 @@ from typing import Any
 
 from flask import request
 from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.errors import BadRequest, Problem
 
@@ -28,9 +29,14 @@ def raw() -> bytes:
     """The whole body of the present request."""
     with in_time(request.environ, BODY_SECONDS):
         try:
-            return request.get_data()
+            body = request.get_data()
         except (OSError, ParseException) as broken:
             raise BadRequest("the body ends early, or its chunks are malformed") from broken
+    most = request.max_content_length
+    if request.content_length is None and most is not None and len(body) >= most:
+        # One that comes in chunks was cut at the limit, where others were refused.
+        raise RequestEntityTooLarge()
+    return body
 
 
 @contextmanager

@@ -27,6 +27,8 @@ __all__ = ["NAME", "door", "render_problem"]
 
 def door(parts: Parts) -> Blueprint:
     blueprint = Blueprint(NAME, __name__, url_prefix="/v0")
+    # Read now: a policy with errors ends the start, not the first call that it should decide.
+    _ = parts.policy
 
     @blueprint.before_request
     def authenticate() -> None:

@@ -69,7 +69,7 @@ def _intent(given: dict[str, Any]) -> Intent:
         signal_type=of("signal_type"),
         output=about.get("output"),
         error=of("error", MOST_ERROR),
-        remote=flag(about, "remote"),
+        remote=flag(about, "remote", shown="intent.remote"),
         caller=g.caller,
     )
     _known(id, session)

@@ -95,10 +95,10 @@ def plain(name: str, field: str) -> str:
     return name
 
 
-def flag(given: dict[str, Any], name: str) -> bool:
-    value = given.get(name)
+def flag(given: dict[str, Any], name: str, *, shown: str = "") -> bool:
+    value, field = given.get(name), shown or name
     if value is not None and not isinstance(value, bool):
-        raise BadRequest(f"{name} must be true or false", field=name, expected="boolean")
+        raise BadRequest(f"{field} must be true or false", field=field, expected="boolean")
     return bool(value)
 
 

@@ -116,6 +116,17 @@ def decode(execution_id: str, sequence: int, line: bytes) -> Event:
     )
 
 
+# JSON lets these stand in a string; to many readers of event streams each ends a line.
+_LINE_ENDS = (("\x85", "\\u0085"), ("\u2028", "\\u2028"), ("\u2029", "\\u2029"))
+
+
+def one_line(data: str) -> str:
+    """JSON without anything that could end its line in an event stream."""
+    for char, escaped in _LINE_ENDS:
+        data = data.replace(char, escaped)
+    return data
+
+
 def iso(at_us: int) -> str:
     """RFC 3339 in UTC, with microseconds."""
     moment = datetime.fromtimestamp(at_us // 1_000_000, UTC)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from worker.agents.blobs import discard, measured, pack
@@ -134,6 +134,8 @@ class Intents:
         reply = self._store.intent("invoke", intent.id, [self._store.keys.jobs(intent.tool)], args)
         if reply[0] != b"new":
             discard(self._files, call.packed or b"")
+        if reply[0] == b"denied":
+            return self._deny(intent, replace(decision, kind="deny", reason=json.loads(reply[1])))
         if reply[0] == b"new" and reply[2] == b"1":
             self._runners.offer(intent.id, step, intent.tool, told=True)
         return self._answer(reply, intent)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from worker.agents.blobs import read, unpack
 from worker.agents.output import encode
 from worker.delivery.files import FileRef, Files
-from worker.executions.events import Event, Kind, iso
+from worker.executions.events import Event, Kind, iso, one_line
 from worker.executions.record import Execution
 from worker.executions.remote_store import RemoteStore
 from worker.executions.store import ExecutionStore
@@ -63,10 +63,15 @@ class Messages:
         if execution.labels:
             parts.append(b'"labels":' + encode(execution.labels))
         if execution.fence > 1:
-            steps = history(self._store.events(id, 0, 10_000))
+            steps = history(self._store.events(id, 0, 10_000), lambda step: self._value(id, step))
             if steps:
                 parts.append(b'"history":' + encode(steps))
         return Kind.EXECUTION_ASSIGNED, b"{" + b",".join(parts) + b"}"
+
+    def _value(self, id: str, step: str) -> Any:
+        """A step's result, wherever it is kept."""
+        value = self._remote.step(id, step, "value")[0]
+        return unpack(self._files, value) if value else None
 
     def _input(self, execution: Execution) -> bytes:
         ref = execution.raw.get("input_ref")
@@ -111,10 +116,14 @@ class Messages:
         return Kind.JOB_ASSIGNED, encode(body)
 
 
-def history(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """The finished steps of earlier runs, oldest first; the latest, where they are too many."""
+def history(events: Iterable[Event], value: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """The finished steps of earlier runs, oldest first; the latest, where they are too many.
+
+    `value` reads a result that is too long for its event.
+    """
     begun: dict[str, dict[str, Any]] = {}
     found: list[dict[str, Any]] = []
+    long: set[str] = set()
     for event in events:
         data = event.data() if event.step_id else {}
         if event.kind == Kind.STEP_CREATED:
@@ -128,7 +137,13 @@ def history(events: Iterable[Event]) -> list[dict[str, Any]]:
             entry["arguments"] = created["arguments"]
         entry |= {name: data[name] for name in ("result", "error") if data.get(name) is not None}
         found.append({**entry, "completed_at": iso(event.at)})
-    return _fitting(found[-MOST_HISTORY:])
+        if "result_file" in data:
+            long.add(event.step_id)
+    found = found[-MOST_HISTORY:]
+    for entry in found:
+        if entry["step_id"] in long:
+            entry["result"] = value(entry["step_id"])
+    return _fitting(found)
 
 
 def _fitting(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -142,4 +157,4 @@ def _fitting(steps: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def frame(message: Message) -> bytes:
     """A message as a server-sent event."""
-    return b"event: %s\ndata: %s\n\n" % (message[0].encode(), message[1])
+    return f"event: {message[0]}\ndata: {one_line(message[1].decode())}\n\n".encode()

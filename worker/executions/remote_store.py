@@ -116,6 +116,13 @@ class RemoteStore:
         members = self.client.zrange(self.keys.consumers(kind, name), 0, -1)
         return [member[-36:].decode() for member in members]
 
+    def present(self, kind: Kind, name: str) -> bool:
+        """Whether an agent or runner has a connection, be it one whose process has left."""
+        if self.connections_of(kind, name):
+            return True
+        parted = (self.connection(epoch.decode()) for epoch in self.client.hvals(self.keys.parted))
+        return any(each is not None and (each.kind, each.name) == (kind, name) for each in parted)
+
     def held(self, epoch_or_session: str) -> dict[str, str]:
         """The executions of a connection, with their sessions."""
         found = self.client.hgetall(self.keys.held(epoch_or_session))

@@ -169,7 +169,7 @@ class Runners:
         job = self._store.job_of(connection.epoch)
         if job is not None:
             self._lose(connection.epoch, *job)
-        if not self._store.connections_of("runner", connection.name):
+        if not self._store.present("runner", connection.name):
             self._store.unpublish(connection.name)
 
     def _lose(self, epoch: str, id: str, step: str) -> None:
@@ -202,7 +202,7 @@ class Runners:
         at = self._store.now()
         for runner, published in self._store.published().items():
             old = at - int(published["at"]) > _UNCONNECTED_US
-            if old and not self._store.connections_of("runner", runner):
+            if old and not self._store.present("runner", runner):
                 self._store.unpublish(runner)
 
 

@@ -338,6 +338,8 @@ def _cursor(at: tuple[int, str] | None) -> str:
 def _read_cursor(cursor: str) -> tuple[int, str]:
     try:
         created, id = base64.urlsafe_b64decode(cursor.encode()).decode().split("|")
-        return int(created), id
+        if not (created.isascii() and created.isdigit() and len(created) < 17 and is_id(id)):
+            raise ValueError(cursor)
     except (binascii.Error, ValueError) as broken:
         raise BadRequest("the cursor is not one of ours", field="cursor") from broken
+    return int(created), id

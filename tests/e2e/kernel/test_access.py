@@ -166,6 +166,33 @@ def test_a_body_that_breaks_off_is_its_senders_mistake(site: Site) -> None:
     assert "web.request_failed" not in (site.home / "web-0.log").read_text()
 
 
+def test_a_body_in_chunks_has_the_same_limit(callers: Api) -> None:
+    """It is too large, not cut: the same answer as for one that says its length; the connection goes on."""
+    link = http.client.HTTPConnection("127.0.0.1", callers.port, timeout=30)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    try:
+        for size, status in ((1000, 201), ((1 << 20) + 1000, 400), (1000, 201)):
+            whole = json.dumps({"agent_id": "nobody", "input": "x" * size}).encode()
+            pieces = iter([whole[at : at + 65_536] for at in range(0, len(whole), 65_536)])
+            link.request("POST", "/v0/executions", pieces, bearer, encode_chunked=True)
+            answer = link.getresponse()
+            body = json.loads(answer.read())
+            assert answer.status == status, body
+            if status == 400:
+                assert body["error"] == "validation error: request body too large"
+                assert body["code"] == "VALIDATION_ERROR"
+    finally:
+        link.close()
+
+
+def test_a_runner_may_offer_many_tools(callers: Api) -> None:
+    """Two hundred names of the usual length fit into the line that opens its stream."""
+    tools = [f"some-server.a_tool_with_a_name_{n:03}" for n in range(200)]
+    runner = callers.runner("many-tools", "c1", *tools)
+    eventually(lambda: runner.comments)
+    runner.close()
+
+
 def test_request_ids_and_times(callers: Api) -> None:
     """Ids are echoed or made; the answers' times are RFC 3339 in UTC."""
     answer = callers.call("GET", "/v0/tools", None, X_Request_Id="mine")

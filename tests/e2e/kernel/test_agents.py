@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
@@ -86,6 +87,31 @@ def test_the_exact_trail_of_a_local_call(callers: Api, agents: Api, stream: Sse,
     assert begun["step_id"] == done["step_id"] == step and invoked["step_id"] == ""
     assert begun["correlation_id"] == invoked["id"] and completed["correlation_id"] == completing["id"]
     assert done["correlation_id"] == done["causation_id"] == done["id"]
+
+
+def test_the_exact_trail_of_a_failure(callers: Api, agents: Api, stream: Sse, name: str) -> None:
+    """The intent, then the end that it caused, with the agent's words in both."""
+    told = assigned(callers, stream, name)
+    assert agents.accepted(told, "fail", error="no way") == {"accepted": True}
+    intent, failed = callers.events(told["execution_id"])[2:]
+    assert (intent["type"], failed["type"]) == ("intent.accepted", "execution.failed")
+    assert intent["payload"] == {"intent_type": "fail", "details": {"error": "no way"}}
+    assert failed["payload"]["error"] == "no way"
+    assert failed["correlation_id"] == failed["causation_id"] == intent["id"]
+    execution = callers.get(told["execution_id"])
+    assert (execution["status"], execution["output"]) == ("failed", None)
+
+
+def test_no_value_ends_a_line_of_a_stream(callers: Api, agents: Api, stream: Sse, name: str) -> None:
+    """What many readers take for the end of a line arrives, but never as such."""
+    odd = "a\u2028b\u2029c\x85d\x0be\x1cf\rg\nh"
+    told = assigned(callers, stream, name, {odd: odd}, note=odd)
+    assert (told["input"], told["labels"]) == ({odd: odd}, {"note": odd})
+    agents.accepted(told, "complete", output=odd)
+    assert callers.get(told["execution_id"])["output"] == odd
+    raw = callers.call("GET", f"/v0/executions/{told['execution_id']}/stream").raw.decode()
+    assert all(line.startswith(("retry", "id", "event", "data")) for line in raw.splitlines() if line)
+    assert json.loads(raw.split("data: ")[-1])["payload"] == {"output": odd}
 
 
 def test_what_waits_is_given_out_in_its_order(callers: Api, agents: Api, name: str) -> None:

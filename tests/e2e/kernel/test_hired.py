@@ -169,6 +169,32 @@ def test_the_seeker_may_cancel_while_it_works(
     stream.close()
 
 
+def test_the_operator_watches_signals_and_cancels_what_was_hired(
+    paid: Site, agents: Api, hired: Hired, facilitator: FacilitatorServer
+) -> None:
+    """At any process, by its labels; the contract's id is nowhere; work that is cancelled is not charged."""
+    stream, operator = agents.agent(AGENT, "c1"), paid.api(1)
+    eventually(lambda: hired.execute({"text": "hello"}).status == 402)
+    id = begun(hired)
+    told = stream.next("execution.assigned")
+    labels = operator.get(id)["labels"]
+    assert set(labels) == {"door", "contract_ref"} and labels["door"] == "hire"
+    query = f"label=door:hire&label=contract_ref:{labels['contract_ref']}&status=running"
+    assert [each["id"] for each in operator.ok("GET", f"/v0/executions?{query}")["executions"]] == [id]
+    watcher = operator.sse(f"/v0/executions/{id}/stream")
+    agents.accepted(told, "wait", signal_type="go")
+    assert operator.signal(id, "go", 1).status == 200
+    assert stream.next("signal.received")["payload"] == 1
+    cancelled = operator.ok("POST", f"/v0/executions/{id}/cancel")
+    assert cancelled["status"] == "cancelled"
+    assert stream.next("execution.cancelled")["execution_id"] == id
+    assert [sent.event for sent in watcher.all()][-1] == "execution.cancelled"
+    assert hired.id not in str(watcher.seen) + str(cancelled) + str(told)
+    said = hired.ended(id)
+    assert (said.json["status"], facilitator.charged(hired.seeker.wallet)) == ("failed", 0)
+    stream.close()
+
+
 def test_time_stands_still_while_a_person_is_asked(agents: Api, paid: Site, hired: Hired) -> None:
     """A wait for approval does not use up the agent's time to run."""
     stream = agents.agent(AGENT, "c1")

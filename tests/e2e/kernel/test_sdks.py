@@ -61,6 +61,14 @@ def test_local_tool(pair: Pair) -> None:
     assert pair.output("local") == {"sum": 5}
 
 
+def test_odd_characters_do_not_end_the_stream(pair: Pair) -> None:
+    """Their readers split lines at more than line feeds: no label or input may cut a message in two."""
+    odd = "a\u2028b\u2029c\x85d"
+    id = pair.callers.create(pair.name, {"do": "local"}, note=odd)["id"]
+    assert pair.ended(str(id))["output"] == {"sum": 5}
+    assert pair.callers.kinds(str(id)).count("execution.started") == 1
+
+
 def test_tool_error(pair: Pair) -> None:
     """A tool that fails raises inside the handler, which may catch it."""
     assert "the tool is broken" in pair.output("tool-error")["caught"]

@@ -209,6 +209,31 @@ def test_an_approval_given_without_the_agent_counts_once(callers: Api, agents: A
     second.close()
 
 
+def test_a_denial_without_the_agent_is_not_asked_again(callers: Api, agents: Api, name: str) -> None:
+    """The next run is refused the same call with the reason given, once; another call is asked about."""
+    first = agents.agent(name, "c1")
+    id = callers.create(name)["id"]
+    call = {"tool_id": "deploy.x", "arguments": {"site": "s"}}
+    agents.accepted(first.next("execution.assigned"), "invoke_tool", **call)
+    first.close()
+    eventually(lambda: "agent.timeout" in callers.kinds(id))
+    decide(callers, id, approved=False, reason="not this site")
+    second = agents.agent(name, "c2")
+    again = second.next("execution.assigned")
+    assert (again["history"][0]["status"], again["history"][0]["error"]) == ("failed", "not this site")
+    refused = [agents.intent(again, "invoke_tool", **call, idempotency_key="k").body for _ in range(2)]
+    error = "policy denied: not this site (rule: ask-before-deploy)"
+    assert refused == [{"accepted": False, "error": error}] * 2
+    denied = callers.event(id, "intent.denied")["payload"]
+    assert (denied["reason"], denied["rule_id"]) == ("not this site", "ask-before-deploy")
+    other = {**call, "arguments": {"site": "another"}}
+    assert agents.accepted(again, "invoke_tool", **other)["pending_approval"]
+    decide(callers, id, approved=True)
+    assert agents.accepted(again, "invoke_tool", **call)["pending_approval"]
+    callers.ok("POST", f"/v0/executions/{id}/cancel")
+    second.close()
+
+
 def test_a_blocked_execution_can_be_cancelled(
     callers: Api, agents: Api, stream: Sse, told: dict[str, Any]
 ) -> None:

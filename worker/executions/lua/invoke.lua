@@ -5,7 +5,8 @@
 --        step.created up to where the deadline belongs, 13 job, 14 arguments as stored, 15 payload of
 --        step.approval_required, 16 payload of execution.blocked, 17 response, 18 response while somebody is asked,
 --        19 what an approval of the same call is kept under, 20 most events, 21 most bytes
--- Result {'new', response, '1' when a runner is wanted}, {'again', response}, {'mismatch'}, {'full'} or a refusal
+-- Result {'new', response, '1' when a runner is wanted}, {'again', response}, {'denied', reason}, {'mismatch'}, {'full'}
+--        or a refusal
 local id, session, step, tool, remote = ARGV[1], ARGV[2], ARGV[5], ARGV[6], ARGV[8] == '1'
 typed('ZCARD', KEYS[25], KEYS[26])
 local at = now()
@@ -14,6 +15,12 @@ if before then return before end
 local no = refusal(session, '', KEYS[25], at)
 if no then return no end
 if redis.call('HEXISTS', STEPS, step .. ' status') == 1 then return {'new', ARGV[17], ''} end
+-- What was denied while no agent was there to hear it is not asked again.
+local denied = ARGV[7] == 'ask' and redis.call('HGET', STEPS, 'denied ' .. ARGV[19])
+if denied then
+  redis.call('HDEL', STEPS, 'denied ' .. ARGV[19])
+  return {'denied', denied}
+end
 if not fits(4, #ARGV[11] + #ARGV[12] + #ARGV[15] + #ARGV[16], ARGV[20], ARGV[21]) then return {'full'} end
 local deadline, asks, attempts = at + tonumber(ARGV[10]), ARGV[7] == 'ask', ARGV[9]
 -- What was approved while no agent was there to do it is not asked again.

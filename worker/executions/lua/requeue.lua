@@ -14,6 +14,8 @@ if state ~= 'running' or sealed_by then
   return {'gone'}
 end
 if (fence ~= '' and held ~= fence) or (fence == '' and tonumber(until_) >= at) then return {'gone'} end
+-- Where a remote agent's time ends with the execution's own, expire.lua ends it, in the words for that.
+if fence == '' and lane == 'remote' and tonumber(ends_by) <= at then return {'gone'} end
 local lost = reason == 'lease_lapsed' or reason == 'process_lost'
 local correlation = 0
 if lost then correlation = emit(at, 'agent.timeout', '{"session_id":"' .. session .. '"}') end

@@ -44,6 +44,7 @@ local function decide()
   if ARGV[7] == 'no' then
     close_step(id, step, 'failed')
     redis.call('HSET', STEPS, step .. ' value', ARGV[10], step .. ' approval', 'denied')
+    if remote and not told then redis.call('HSET', STEPS, 'denied ' .. kept, ARGV[10]) end
     emit(at, 'step.failed', ARGV[9], step, seq, seq)
   elseif remote and not told then
     redis.call('HINCRBY', STEPS, kept, 1)
