@@ -208,7 +208,8 @@ class Hiring:
         load = self.asking.read(capability)
         if known is None and contract.found:
             self.asking.fits(capability, body)
-            return self._claim_found(contract, capability, body, load, _pays(headers))
+            hooks = self.asking.hooks(contract, webhook_url)
+            return self._claim_found(contract, capability, body, load, hooks, paying=_pays(headers))
         if known is not None and known.sealed:
             # The work is done: nothing but the payment is still to come.
             if known.execution.digest != body.digest:
@@ -250,14 +251,21 @@ class Hiring:
         return self._not_claimed(reply, contract, offer)
 
     def _claim_found(
-        self, contract: Contract, capability: Capability, body: Body, load: Load, paying: bool
+        self,
+        contract: Contract,
+        capability: Capability,
+        body: Body,
+        load: Load,
+        hooks: list[Hook],
+        *,
+        paying: bool,
     ) -> Task | None:
         """The contract was paid for, as the chain shows; only the input was still missing."""
         found = self.found.waiting_for(contract.ref)
         if found is None:
             return None
         offer = self.asking.offer(contract, capability, load, sealed=True)
-        id, reply = self.claims.make(contract, capability, body, offer, restore(found.payload))
+        id, reply = self.claims.make(contract, capability, body, offer, restore(found.payload), hooks)
         self.settler.checkpoint("after_claim_found")
         if reply[0] != b"claimed":
             return self._not_claimed(reply, contract, offer)

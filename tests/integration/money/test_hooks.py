@@ -67,6 +67,17 @@ def test_the_contracts_own_webhook_stays(till: Till) -> None:
     assert hooks_of(till.execution(id))[0].token == "t"
 
 
+def test_a_contract_that_the_chain_shows_paid_calls_its_webhooks(till: Till) -> None:
+    """The claim was forgotten, the money found: who brings the input is told, as the contract says too."""
+    deal = till.deal(webhook={"url": THIRD})
+    till.jump(60)
+    till.chain.settle((deal.wallet, "0x" + "5a" * 32), till.pay_to, deal.price)
+    till.jump(700)
+    till.tick()
+    task = deal.execute(BODY, None, FIRST)
+    assert task.money.paid == 1 and told(till, task.execution.id) == [THIRD, FIRST]
+
+
 def test_requests_that_bring_no_good_payment_change_nobody(till: Till) -> None:
     """No payment, a refused one again, one of another wallet or of another amount: the address stays."""
     deal, stranger = till.deal(), till.deal()
