@@ -37,6 +37,7 @@ def door(parts: Parts) -> Blueprint:
             raise Forbidden("this key is for an agent or a runner")
 
     _executions(blueprint, parts)
+    _logs(blueprint, parts)
     kernel_agents.add(blueprint, parts, prefix=OPEN)
     kernel_runners.add(blueprint, parts, prefix=OPEN)
     return blueprint
@@ -107,6 +108,10 @@ def _executions(blueprint: Blueprint, parts: Parts) -> None:
         with storable():
             executions.signal(id, kind, given.get("payload"))
         return json_answer({"status": "ok"})
+
+
+def _logs(blueprint: Blueprint, parts: Parts) -> None:
+    executions = parts.executions
 
     @blueprint.get("/executions/<id>/events")
     def events(id: str) -> Response:

@@ -23,6 +23,12 @@ _TIME = re.compile(
 
 
 def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
+    _jobs(blueprint, parts, prefix)
+    _offers(blueprint, parts, prefix)
+
+
+def _jobs(blueprint: Blueprint, parts: Parts, prefix: str) -> None:
+    """Where jobs come from and go to."""
     runners = parts.remote.runners
 
     @blueprint.get("/runners/stream", endpoint=f"{prefix}runner_stream")
@@ -62,6 +68,11 @@ def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
         only(g.caller, runner)
         runners.started(execution, step, runner, g.caller)
         return json_answer({"status": "ok"})
+
+
+def _offers(blueprint: Blueprint, parts: Parts, prefix: str) -> None:
+    """What runners can do."""
+    runners = parts.remote.runners
 
     @blueprint.post("/runners/<path:id>/capabilities", endpoint=f"{prefix}capabilities")
     def capabilities(id: str) -> Response:
