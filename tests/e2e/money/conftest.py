@@ -1,4 +1,4 @@
-"""One worker on a local chain for all tests of this folder."""
+"""One worker on a local chain for a file of tests: some move its clock, which official clients do not see."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.fakes.house import House
 
 
-@pytest.fixture(scope="session", name="open_house")
+@pytest.fixture(scope="module", name="open_house")
 def _open_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     house = House(tmp_path_factory.mktemp("house"))
     try:
