@@ -77,15 +77,24 @@ class Asking:
         if load.waiting >= self.queue_limit or load.takers == 0:
             raise Unavailable("the worker is busy", code="WORKER_BUSY", retry_after=15)
 
-    def hooks(self, contract: Contract, url: str | None) -> list[Hook]:
-        """The contract's webhook and the request's; an address that we would not call is refused now."""
+    def hooks(self, contract: Contract, url: str | None, *, paid: bool = False) -> list[Hook]:
+        """The contract's webhook and the request's; an address that we would not call is refused now.
+
+        Where the money is in, the contract's is left out instead: what is signed cannot be mended, and a
+        settled payment buys its work though nobody can be told.
+        """
         hooks = []
         if contract.terms.webhook is not None:
-            hooks.append(Hook.read(contract.terms.webhook, "webhook"))
+            try:
+                hook = Hook.read(contract.terms.webhook, "webhook")
+                self.check_url(hook.url)
+                hooks.append(hook)
+            except Problem:
+                if not paid:
+                    raise
         if url and all(hook.url != url for hook in hooks):
+            self.check_url(url)
             hooks.append(Hook(url))
-        for hook in hooks:
-            self.check_url(hook.url)
         return hooks[:MOST_HOOKS]
 
     def offer(self, contract: Contract, capability: Capability, load: Load, *, sealed: bool = False) -> Offer:

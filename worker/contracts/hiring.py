@@ -208,7 +208,7 @@ class Hiring:
         load = self.asking.read(capability)
         if known is None and contract.found:
             self.asking.fits(capability, body)
-            hooks = self.asking.hooks(contract, webhook_url)
+            hooks = self.asking.hooks(contract, webhook_url, paid=True)
             return self._claim_found(contract, capability, body, load, hooks, paying=_pays(headers))
         if known is not None and known.sealed:
             # The work is done: nothing but the payment is still to come.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.fakes.till import BALANCE, Deal, Till, asked
@@ -76,6 +78,26 @@ def test_a_contract_that_the_chain_shows_paid_calls_its_webhooks(till: Till) -> 
     till.tick()
     task = deal.execute(BODY, None, FIRST)
     assert task.money.paid == 1 and told(till, task.execution.id) == [THIRD, FIRST]
+
+
+@pytest.mark.parametrize(
+    "webhook",
+    [{"url": "http://10.0.0.1/x"}, {"url": THIRD, "authentication": {"scheme": "Bearer"}}],
+    ids=["address", "authentication"],
+)
+def test_money_that_is_in_buys_its_work_though_nobody_can_be_told(
+    till: Till, webhook: dict[str, Any]
+) -> None:
+    """What is signed cannot be mended: an address that is not called is left out, and keeps no work back."""
+    deal = till.deal(webhook=webhook)
+    till.jump(60)
+    till.chain.settle((deal.wallet, "0x" + "5a" * 32), till.pay_to, deal.price)
+    till.jump(700)
+    till.tick()
+    with pytest.raises(Problem):
+        deal.execute(BODY, None, "ftp://127.0.0.1/y")
+    task = deal.execute(BODY, None, FIRST)
+    assert task.money.paid == 1 and told(till, task.execution.id) == [FIRST]
 
 
 def test_requests_that_bring_no_good_payment_change_nobody(till: Till) -> None:
