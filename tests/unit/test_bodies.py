@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
 import gevent
 import pytest
 from flask import Flask
+from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.doors import bodies
 from worker.doors.bodies import TooSlow, in_time, raw
@@ -54,3 +56,39 @@ def test_a_body_that_cannot_be_read_is_malformed() -> None:
     with app.test_request_context("/", method="POST", data=b"{}"):
         assert raw() == b"{}"
     assert 10 <= bodies.BODY_SECONDS <= 120
+
+
+@pytest.mark.parametrize("size", [0, 1, 99, 100])
+def test_a_body_in_chunks_may_be_as_long_as_any(size: int) -> None:
+    """The limit is the same with and without a length, and the whole body is given, also when asked twice."""
+    app = Flask("t")
+    app.config["MAX_CONTENT_LENGTH"] = 100
+    given = {"wsgi.input": BytesIO(b"x" * size), "wsgi.input_terminated": True}
+    with app.test_request_context("/", method="POST", environ_overrides=given):
+        assert raw() == raw() == b"x" * size
+    with app.test_request_context("/", method="POST", data=b"x" * size):
+        assert raw() == b"x" * size
+
+
+def test_a_body_in_chunks_beyond_the_limit_is_refused() -> None:
+    """One byte more than may be sent is too much: what was read is not taken for the whole."""
+    app = Flask("t")
+    app.config["MAX_CONTENT_LENGTH"] = 100
+    given = {"wsgi.input": BytesIO(b"x" * 101), "wsgi.input_terminated": True}
+    with (
+        app.test_request_context("/", method="POST", environ_overrides=given),
+        pytest.raises(RequestEntityTooLarge),
+    ):
+        raw()
+
+
+def test_a_body_that_ends_before_its_length_is_malformed() -> None:
+    """The first digits of a number are a number too, and must not be worked on as what was sent."""
+    app = Flask("t")
+    app.config["MAX_CONTENT_LENGTH"] = 100
+    given = {"wsgi.input": BytesIO(b"12"), "wsgi.input_terminated": True, "CONTENT_LENGTH": "5"}
+    with (
+        app.test_request_context("/", method="POST", environ_overrides=given),
+        pytest.raises(BadRequest, match="ends early"),
+    ):
+        raw()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from worker.agents.declare import Capability
@@ -77,15 +78,25 @@ class Asking:
         if load.waiting >= self.queue_limit or load.takers == 0:
             raise Unavailable("the worker is busy", code="WORKER_BUSY", retry_after=15)
 
-    def hooks(self, contract: Contract, url: str | None) -> list[Hook]:
-        """The contract's webhook and the request's; an address that we would not call is refused now."""
+    def hooks(self, contract: Contract, url: str | None, *, begun: bool = False) -> list[Hook]:
+        """The contract's webhook and the request's; an address that we would not call is refused now.
+
+        Where the money is in already, or the work is done, the contract's is left out instead, or kept if it
+        may be back later: what is signed cannot be mended, and must not come between payment and result.
+        """
         hooks = []
         if contract.terms.webhook is not None:
-            hooks.append(Hook.read(contract.terms.webhook, "webhook"))
+            try:
+                hook = Hook.read(contract.terms.webhook, "webhook")
+                with suppress(Unavailable) if begun else nullcontext():
+                    self.check_url(hook.url)
+                hooks.append(hook)
+            except Problem:
+                if not begun:
+                    raise
         if url and all(hook.url != url for hook in hooks):
+            self.check_url(url)
             hooks.append(Hook(url))
-        for hook in hooks:
-            self.check_url(hook.url)
         return hooks[:MOST_HOOKS]
 
     def offer(self, contract: Contract, capability: Capability, load: Load, *, sealed: bool = False) -> Offer:

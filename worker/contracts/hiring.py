@@ -208,7 +208,7 @@ class Hiring:
         load = self.asking.read(capability)
         if known is None and contract.found:
             self.asking.fits(capability, body)
-            hooks = self.asking.hooks(contract, webhook_url)
+            hooks = self.asking.hooks(contract, webhook_url, begun=True)
             return self._claim_found(contract, capability, body, load, hooks, paying=_pays(headers))
         if known is not None and known.sealed:
             # The work is done: nothing but the payment is still to come.
@@ -219,7 +219,7 @@ class Hiring:
         else:
             self.asking.room(contract, capability, body, load)
             offer = self.asking.offer(contract, capability, load)
-        hooks = self.asking.hooks(contract, webhook_url)
+        hooks = self.asking.hooks(contract, webhook_url, begun=known is not None and known.sealed)
         payment = read_payment(headers, offer.requirements())
         if payment is None:
             last = known.money.payment() if known else None

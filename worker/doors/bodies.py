@@ -17,6 +17,7 @@ from werkzeug.exceptions import RequestEntityTooLarge
 from worker.errors import BadRequest, Problem
 
 BODY_SECONDS = 60.0
+_BROKEN = "the body ends early, or its chunks are malformed"
 
 
 class TooSlow(Problem):
@@ -27,16 +28,28 @@ class TooSlow(Problem):
 
 def raw() -> bytes:
     """The whole body of the present request."""
-    with in_time(request.environ, BODY_SECONDS):
+    most, length = request.max_content_length, request.content_length
+    with in_time(request.environ, BODY_SECONDS), _one_more(most):
         try:
             body = request.get_data()
         except (OSError, ParseException) as broken:
-            raise BadRequest("the body ends early, or its chunks are malformed") from broken
-    most = request.max_content_length
-    if request.content_length is None and most is not None and len(body) >= most:
-        # One that comes in chunks was cut at the limit, where others were refused.
+            raise BadRequest(_BROKEN) from broken
+    if most is not None and len(body) > most:
         raise RequestEntityTooLarge()
+    if length is not None and len(body) < length:
+        raise BadRequest(_BROKEN)
     return body
+
+
+@contextmanager
+def _one_more(most: int | None) -> Iterator[None]:
+    """Chunks are cut at the limit: a byte beyond it tells a body that is too long from one that just fits."""
+    if most is not None:
+        request.max_content_length = most + 1
+    try:
+        yield
+    finally:
+        request.max_content_length = most
 
 
 @contextmanager

@@ -46,6 +46,8 @@ def operation(
 ) -> Node:
     """One verb of a path; `always` are the reasons that any operation of the door may have to refuse."""
     refused = {status: json(problem, why) for status, why in always.items()}
+    if body:
+        refused[408] = json(problem, "The body took longer than a minute; nothing was done.")
     made: Node = {
         "operationId": name,
         "summary": summary,

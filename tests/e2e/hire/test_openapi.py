@@ -76,6 +76,21 @@ def test_names_are_unique_and_references_lead_somewhere() -> None:
     assert schemes == set(components["securitySchemes"])
 
 
+def test_whatever_takes_a_body_may_find_it_too_slow() -> None:
+    """Every operation with a body has the 408 of a sender who takes too long, in its own door's form."""
+    paths = document("https://worker.example", swarm=True)["paths"]
+    for path, verbs in paths.items():
+        for operation in verbs.values():
+            forms = {
+                str(answer.get("content"))
+                for status, answer in operation["responses"].items()
+                if status == "500"
+            }
+            slow = operation["responses"].get("408")
+            assert (slow is not None) is ("requestBody" in operation), path
+            assert slow is None or str(slow["content"]) in forms, path
+
+
 @pytest.fixture(name="shop", scope="module")
 def _shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """A worker of this module's own: one of its agents is open to kernels too."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from tests.fakes.till import BALANCE, Deal, Till, asked
+from worker.delivery.outbound import Unreachable
 from worker.delivery.webhooks import hooks_of
 from worker.errors import Problem
 
@@ -15,6 +19,11 @@ FIRST, SECOND, THIRD = (f"http://127.0.0.1:9/{name}" for name in ("first", "seco
 
 def told(till: Till, id: str) -> list[str]:
     return [hook.url for hook in hooks_of(till.execution(id))]
+
+
+def gone(url: str) -> None:
+    """The check of an address whose host is away, for a moment or for good."""
+    raise Unreachable("name", "the host name stands for no address")
 
 
 def refused(till: Till, deal: Deal, webhook: str | None = FIRST) -> str:
@@ -76,6 +85,37 @@ def test_a_contract_that_the_chain_shows_paid_calls_its_webhooks(till: Till) -> 
     till.tick()
     task = deal.execute(BODY, None, FIRST)
     assert task.money.paid == 1 and told(till, task.execution.id) == [THIRD, FIRST]
+
+
+@pytest.mark.parametrize(
+    "webhook",
+    [{"url": "http://10.0.0.1/x"}, {"url": THIRD, "authentication": {"scheme": "Bearer"}}],
+    ids=["address", "authentication"],
+)
+def test_money_that_is_in_buys_its_work_though_nobody_can_be_told(
+    till: Till, webhook: dict[str, Any]
+) -> None:
+    """What is signed cannot be mended: an address that is not called is left out, and keeps no work back."""
+    deal = till.deal(webhook=webhook)
+    till.jump(60)
+    till.chain.settle((deal.wallet, "0x" + "5a" * 32), till.pay_to, deal.price)
+    till.jump(700)
+    till.tick()
+    with pytest.raises(Problem):
+        deal.execute(BODY, None, "ftp://127.0.0.1/y")
+    task = deal.execute(BODY, None, FIRST)
+    assert task.money.paid == 1 and told(till, task.execution.id) == [FIRST]
+
+
+def test_found_money_keeps_an_address_that_may_be_back(till: Till) -> None:
+    """A host that is away when the input comes may be there at the end: each call looks again."""
+    deal = till.deal(webhook={"url": THIRD})
+    till.jump(60)
+    till.chain.settle((deal.wallet, "0x" + "5a" * 32), till.pay_to, deal.price)
+    till.jump(700)
+    till.tick()
+    till.hiring.asking = replace(till.hiring.asking, check_url=gone)
+    assert told(till, deal.execute(BODY, None).execution.id) == [THIRD]
 
 
 def test_requests_that_bring_no_good_payment_change_nobody(till: Till) -> None:
@@ -167,6 +207,21 @@ def test_after_work_has_begun_the_address_stays(till: Till) -> None:
     deal.execute(BODY, deal.payment(), SECOND)
     till.step()
     assert till.execution(id).phase == "settling" and told(till, id) == [FIRST]
+
+
+def test_work_that_is_done_is_paid_though_its_webhook_has_gone(till: Till) -> None:
+    """The contract's address was good when the work began: that it is not any more keeps no payment out."""
+    deal = till.deal(webhook={"url": THIRD})
+    id = deal.execute(BODY, deal.payment()).execution.id
+    till.step()
+    taken = till.take(id)
+    assert taken is not None and till.seal(taken) == "settling"
+    till.facilitator.planned["settle"].append("no")
+    till.hiring.settler.settle(id)
+    till.hiring.asking = replace(till.hiring.asking, check_url=gone)
+    deal.execute(BODY, deal.payment())
+    till.step()
+    assert till.execution(id).phase == "settling" and told(till, id) == [THIRD]
 
 
 def test_a_parked_task_keeps_its_address_when_it_is_paid_anew(till: Till) -> None:
