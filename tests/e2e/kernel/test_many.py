@@ -130,6 +130,12 @@ def test_a_slow_reader_loses_its_work_to_others(site: Site, callers: Api, crowd:
     for n in range(200):
         assert callers.signal(ids[0], "news", n).status == 200
     eventually(lambda: "agent.timeout" in callers.kinds(ids[0]))
-    crowd.read(60, lambda: crowd.received[other].count(b"event: execution.assigned") > count)
+
+    def all_there() -> bool:
+        data = crowd.received[other]
+        last = data[data.rfind(b"\n\n") :]
+        return data.count(b"event: execution.assigned") > count and b"event:" not in last
+
+    crowd.read(60, all_there)
     got = [json.loads(data)["execution_id"] for data in crowd.events(other, "execution.assigned")]
     assert len(got) == len(set(got)) and set(got) == set(ids)
