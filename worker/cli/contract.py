@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from worker.cli.documents import read_document, read_file, wallet_of, write_document
+from worker.cli.documents import read_file, wallet_of, write_document
+from worker.cli.inputs import read_document
 from worker.cli.target import add_state, settings_with_key
 from worker.contracts.amounts import to_atomic
 from worker.contracts.canonical import contract_hash
