@@ -10,7 +10,7 @@ from worker.contracts.book import Contract
 from worker.contracts.schema import Validators, validate
 from worker.contracts.task import Body
 from worker.delivery.webhooks import MOST_HOOKS, Hook
-from worker.errors import InvalidInput, Problem, Unavailable
+from worker.errors import BadRequest, InvalidInput, Problem, Unavailable
 from worker.executions.load import Load, LoadMeter
 from worker.executions.service import lane_of
 from worker.executions.states import Lane
@@ -79,14 +79,18 @@ class Asking:
 
     def hooks(self, contract: Contract, url: str | None) -> list[Hook]:
         """The contract's webhook and the request's; an address that we would not call is refused now."""
-        hooks = []
+        hooks: dict[str, Hook] = {}
         if contract.terms.webhook is not None:
-            hooks.append(Hook.read(contract.terms.webhook, "webhook"))
-        if url and all(hook.url != url for hook in hooks):
-            hooks.append(Hook(url))
-        for hook in hooks:
-            self.check_url(hook.url)
-        return hooks[:MOST_HOOKS]
+            hooks["webhook"] = Hook.read(contract.terms.webhook, "webhook")
+        if url and all(hook.url != url for hook in hooks.values()):
+            hooks["X-Webhook-URL"] = Hook(url)
+        for field, hook in hooks.items():
+            try:
+                self.check_url(hook.url)
+            except BadRequest as refused:
+                refused.details["field"] = field
+                raise
+        return list(hooks.values())[:MOST_HOOKS]
 
     def offer(self, contract: Contract, capability: Capability, load: Load, *, sealed: bool = False) -> Offer:
         """What the contract costs; for work that is `sealed` only the payment's own time counts."""
