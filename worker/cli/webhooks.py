@@ -70,6 +70,7 @@ def _outbox(parts: Parts) -> Outbox:
 
 
 def _standing(each: Attempted) -> str:
+    tried = f"{each.attempts} attempt{'' if each.attempts == 1 else 's'}"
     if each.due is None:
-        return f"{each.attempts} attempts, done" if each.lines else "not sent yet"
-    return f"{each.attempts} attempts, next at {iso(each.due)}"
+        return f"{tried}, done" if each.lines else "not sent yet"
+    return f"{tried}, next at {iso(each.due)}"
