@@ -26,7 +26,7 @@ _BAR = 30
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = commands.add_parser("run", help="run a capability and watch it")
-    run.add_argument("capability", metavar="CAPABILITY")
+    run.add_argument("capability", metavar="CAPABILITY", help="an agent's name")
     run.add_argument("--input", default="{}", help="JSON, or @FILE that holds it, or - for standard input")
     run.add_argument(
         "--label", action="append", default=[], metavar="K=V", help="for lists and policies; may be repeated"

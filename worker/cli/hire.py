@@ -42,8 +42,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "that is out is only ever sent again, never another one beside it. An input that was refused after "
         "the payment may be corrected: the next run sends it under the same contract.",
     )
-    hire.add_argument("url", metavar="URL")
-    hire.add_argument("capability", metavar="CAPABILITY")
+    hire.add_argument("url", metavar="URL", help="the worker's address")
+    hire.add_argument("capability", metavar="CAPABILITY", help="as its manifest names it")
     hire.add_argument("--input", default="{}", help="JSON, or @FILE that holds it, or - for standard input")
     hire.add_argument("--key", metavar="@FILE", help="the wallet's key (default: SEEKER_KEY)")
     hire.add_argument("--max", default="1.00", metavar="USDC", help="the most this may cost (default: 1.00)")
