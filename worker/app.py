@@ -16,7 +16,7 @@ from worker.contracts.task import PaymentRequired
 from worker.doors import cors, hire, kernel, ops, swarm
 from worker.doors.answers import problem_answer, request_id
 from worker.doors.hire_views import required_headers
-from worker.errors import Problem
+from worker.errors import Problem, TooLarge
 from worker.logs import bound, configure
 from worker.parts import Parts
 from worker.requests_count import RequestCounts
@@ -131,9 +131,7 @@ def _answer_errors(app: Flask) -> None:
 
 def _from_http(error: HTTPException) -> Problem:
     if isinstance(error, RequestEntityTooLarge):
-        return Problem(
-            "request body too large", code="TOO_LARGE", status=413, expected=f"at most {BODY_BYTES} bytes"
-        )
+        return TooLarge("request body too large", expected=f"at most {BODY_BYTES} bytes")
     codes = {
         400: "INVALID_REQUEST",
         404: "NOT_FOUND",

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import Measure
 from tests.e2e.tree import Local
 from tests.waiting import eventually
+from worker.local.demo import LOGO, NotProven, chosen
 from worker.local.tree import LocalTree, NotReady
 
 Own = Callable[..., Local]
+ROOT = Path(__file__).parents[2]
 SHIPPED = {"WORKER_AGENTS": "worker.agents.shipped"}
 
 
@@ -45,12 +49,24 @@ def test_a_fresh_directory_proves_itself_and_ends(own: Own) -> None:
 
 
 def test_a_worker_that_cannot_be_hired_does_not_start_well(own: Own) -> None:
-    """Without its logo agent the proof fails, and so does the start, also where it was to serve on."""
+    """With nothing to hire the proof fails, and so does the start, also where it was to serve on."""
     local = own("--prove", FACILITATOR_URL="")
     program = local.launch()
     assert program.ends(60) == 1
-    assert "NOT PROVEN  CAPABILITY_UNAVAILABLE" in program.log
+    assert "NOT PROVEN  NOT_PROVEN: nothing on offer can be hired" in program.log
     assert local.members() == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/authors.md"])
+def test_an_authors_own_agent_is_hired_with_its_example(own: Own, tmp_path: Path, page: str) -> None:
+    """The pages' agents sell as they stand: the logo agent is not there, so theirs proves the worker."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+    (tmp_path / "page_agents.py").write_text("\n".join(blocks))
+    path = os.pathsep.join([str(ROOT), str(tmp_path)])
+    local = own("--once", FACILITATOR_URL="", PYTHONPATH=path, WORKER_AGENTS="page_agents")
+    program = local.launch()
+    assert program.ends(60) == 0, program.log
+    assert "Proven in" in program.log
 
 
 def test_after_its_proof_it_serves_on(own: Own, measure: Measure) -> None:
@@ -78,3 +94,16 @@ def test_a_proof_does_not_hold_up_the_end() -> None:
         assert tree._prove(lambda facts: 7, {}) == 0
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_what_is_hired_is_the_logo_else_an_example() -> None:
+    """A capability without an example cannot be hired by somebody who does not know it."""
+    silent = {"name": "route", "pricing": {"amount": "0.05"}}
+    example = {"name": "count", "pricing": {"amount": "0.02"}, "example_input": {"text": "a b"}}
+    logo = {"name": "logo-design", "pricing": {"amount": "0.50"}, "example_input": {}}
+    assert chosen({"capabilities": [silent, example, logo]}) is LOGO
+    work = chosen({"capabilities": [silent, example]})
+    assert (work.capability, work.price, work.input) == ("count", "0.02", {"text": "a b"})
+    with pytest.raises(NotProven) as none:
+        chosen({"capabilities": [silent]})
+    assert none.value.details["received"] == "route"

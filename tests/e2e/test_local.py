@@ -219,6 +219,7 @@ def test_it_ends_with_its_parent(own: Make, measure: Measure) -> None:
     killed = kill(_pid(local))
     eventually(lambda: not local.members(), 10, f"no process is left: {members}")
     measure("kill -9 of its parent -> worker local gone", time.monotonic() - killed)
+    assert local.program is not None and "local.parent_ended" in local.program.log
     assert not local.about.exists()
 
 

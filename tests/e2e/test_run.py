@@ -90,12 +90,13 @@ def test_files_are_saved_whole(run: Shell, tmp_path: Path) -> None:
     [("picky", "INVALID_INPUT"), ("broken", "INTERNAL_ERROR"), ("crash-queued", "WORKER_CRASHED")],
 )
 def test_failed_work_is_exit_code_1(run: Shell, agent: str, code: str) -> None:
-    """What failed is named by its code; what a bug said stays in the house."""
+    """What failed is named by its code; what a bug said stays in the house, and where to look is told."""
     status, out, err = run(agent, "--input", '{"n": 1, "times": 9}')
     assert (status, out) == (1, "")
     assert "failed in" in err
     assert code in err
     assert "must-stay-in-the-house" not in err
+    assert ("the work process's log" in err) == (code == "INTERNAL_ERROR")
 
 
 def test_an_unknown_capability_is_named_with_the_known(run: Shell) -> None:
@@ -104,11 +105,12 @@ def test_an_unknown_capability_is_named_with_the_known(run: Shell) -> None:
     assert (code, out) == (1, "")
     assert "'qick'" in err
     assert "quick" in err and "story-queued" in err
+    assert "_output-check" not in err
     assert "execution " not in err
 
 
 def test_input_that_is_no_json_is_refused(run: Shell) -> None:
-    """Broken JSON and missing files are told in a line that names what is wrong."""
+    """Broken JSON and missing files are told by the name of the option, and what is wrong with it."""
     bad = [
         '{"n": ',
         "NaN",
@@ -120,8 +122,9 @@ def test_input_that_is_no_json_is_refused(run: Shell) -> None:
     with ThreadPoolExecutor(4) as pool:
         for code, out, err in pool.map(lambda text: run("quick", "--input", text), bad):
             assert (code, out) == (1, "")
-            assert "the input" in err
-            assert len(err.splitlines()) == 1
+            assert "field: --input" in err
+            assert "the body" not in err
+            assert len(err.splitlines()) <= 4
 
 
 def test_bytes_that_are_no_text_are_refused(run: Shell, tmp_path: Path) -> None:
@@ -134,7 +137,7 @@ def test_bytes_that_are_no_text_are_refused(run: Shell, tmp_path: Path) -> None:
         run("quick", "--input", f"@{tmp_path}"),
     ):
         assert (code, out) == (1, "")
-        assert "the input" in err
+        assert "field: --input" in err
 
 
 def test_bad_options_are_refused_before_work_begins(run: Shell, tmp_path: Path) -> None:

@@ -166,6 +166,30 @@ def test_the_running_laptop_is_found(embedded: EmbeddedStore, tmp_path: Path) ->
     assert run({"WORKER_STATE_DIR": str(tmp_path)})[0] == 0
 
 
+def test_a_laptop_is_named_by_its_state_directory(embedded: EmbeddedStore, tmp_path: Path) -> None:
+    """`--state` as everywhere else: store, facilitator and chain are asked; where none runs, it says so."""
+    code, said = run({}, "--state", str(tmp_path))
+    assert code == 2 and "--state" in said
+    told = {
+        "redis": embedded.url,
+        "url": "http://127.0.0.1:9",
+        "kernel_token": "k" * 32,
+        "network": "base-sepolia",
+        "rpc": "http://127.0.0.1:9",
+        "facilitator": "http://127.0.0.1:9",
+    }
+    (tmp_path / "local.json").write_text(json.dumps(told))
+    code, said = run({}, "--state", str(tmp_path), "--json")
+    names = {each["name"]: each["level"] for each in json.loads(said)["findings"]}
+    assert (names["appendfsync"], names["facilitator"], names["chain"]) == ("ok", "warn", "warn")
+
+
+def test_overrides_that_are_nowhere_are_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default file is looked for where one stands; a newcomer is told when it is not there."""
+    monkeypatch.chdir(tmp_path)
+    assert "none, there is no config/worker.toml" in run({"WORKER_STATE_DIR": str(tmp_path)})[1]
+
+
 def test_json_for_machines(embedded: EmbeddedStore, admin: redis.Redis) -> None:
     """One object says whether all is well, and lists every finding."""
     code, said = run({"REDIS_URL": embedded.url}, "--json")

@@ -26,10 +26,19 @@ def main(argv: list[str] | None = None) -> int:
         print(bad.table(), file=sys.stderr)
         return 2
     except Problem as problem:
-        print(f"{problem.code}: {problem.message}. {problem.advice}", file=sys.stderr)
+        _tell(problem)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _tell(problem: Problem) -> None:
+    """What is wrong, and with what; a stranger's words cannot move the terminal's cursor."""
+    from worker.seeker.problems import particulars, plain
+
+    for line in particulars(problem):
+        print(line, file=sys.stderr)
+    print(f"{problem.code}: {plain(problem.message, 2_000)}. {problem.advice}", file=sys.stderr)
 
 
 def _parser(command: str = "") -> argparse.ArgumentParser:

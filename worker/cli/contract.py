@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from worker.cli.documents import read_document, read_file, wallet_of, write_document
+from worker.cli.documents import read_file, wallet_of, write_document
+from worker.cli.inputs import read_document
 from worker.cli.target import add_state, settings_with_key
 from worker.contracts.amounts import to_atomic
 from worker.contracts.canonical import contract_hash
@@ -24,14 +25,16 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     actions = contract.add_subparsers(dest="action", required=True, metavar="ACTION")
 
     draft = actions.add_parser("draft", help="write a draft from a worker's manifest")
-    draft.add_argument("url", metavar="URL")
-    draft.add_argument("capability", metavar="CAPABILITY")
+    draft.add_argument("url", metavar="URL", help="the worker's address")
+    draft.add_argument("capability", metavar="CAPABILITY", help="as its manifest names it")
     draft.add_argument("--price", metavar="USDC", help="default: what the worker asks")
-    draft.add_argument("--deadline", default="2h", metavar="TIME")
-    draft.add_argument("--settlement", choices=("after_work", "before_work"))
-    draft.add_argument("--webhook", metavar="URL")
+    draft.add_argument("--deadline", default="2h", metavar="TIME", help="how long it may take (default: 2h)")
+    draft.add_argument(
+        "--settlement", choices=("after_work", "before_work"), help="when the payment is taken"
+    )
+    draft.add_argument("--webhook", metavar="URL", help="where the worker announces the end")
     draft.add_argument("--output-schema", metavar="@FILE", help="what the output must be")
-    draft.add_argument("--description", default="")
+    draft.add_argument("--description", default="", help="of the task (default: the capability's)")
     draft.set_defaults(handler=run_draft)
 
     sign = actions.add_parser("sign", help="add the signature of the party whose key this is")
@@ -43,7 +46,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         action.add_argument("file", metavar="FILE", help="the contract, or - for standard input")
     pay.add_argument("--asked", required=True, metavar="FILE", help="the 402's headers, from `curl -D`")
     pay.add_argument("--url", required=True, help="where the request goes")
-    pay.add_argument("--max", default="1.00", metavar="USDC")
+    pay.add_argument("--max", default="1.00", metavar="USDC", help="the most this may cost (default: 1.00)")
     pay.add_argument(
         "--network", choices=("base", "base-sepolia"), help="what the contract's word stands for"
     )

@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 import redis
 
 from worker.agents.config import load_overrides
+from worker.cli.target import add_state, settings_with_key
 from worker.logs import configure
 from worker.payments.chain import ChainEvidence, ChainUnavailable
 from worker.payments.outcomes import Answer, supports
@@ -60,18 +61,26 @@ def doctor(settings: Settings) -> list[Finding]:
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `doctor`; it sets `handler`: arguments in, exit code out."""
     parser = commands.add_parser("doctor", help="check settings and store")
+    _options(parser)
+    parser.set_defaults(handler=lambda given: run(given, os.environ, sys.stdout))
+
+
+def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    parser.set_defaults(handler=lambda given: main(["--json"] if given.json else []))
+    add_state(parser)
 
 
 def main(args: Sequence[str], environ: Mapping[str, str] = os.environ, out: TextIO | None = None) -> int:
     """Print what `doctor` finds; 1 when something is wrong, 2 when the settings do not even load."""
     parser = argparse.ArgumentParser(prog="worker doctor", description="Check settings and store.")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
-    options = parser.parse_args(args)
-    output = out or sys.stdout
+    _options(parser)
+    return run(parser.parse_args(args), environ, out or sys.stdout)
+
+
+def run(options: argparse.Namespace, environ: Mapping[str, str], output: TextIO) -> int:
+    """With `--state` it looks at that `worker local`, its chain and facilitator too."""
     try:
-        settings = Settings.load(environ)
+        settings = settings_with_key(options.state, environ) if options.state else Settings.load(environ)
         configure(settings)  # standard output is the findings' alone
         findings = doctor(settings)
     except BadStart as bad:
@@ -96,8 +105,9 @@ def _print_table(findings: Sequence[Finding], output: TextIO) -> None:
 
 
 def _capabilities(settings: Settings) -> Finding:
-    count = len(load_overrides(settings.worker_config))
-    return Finding("overrides", "ok", f"{count} in {settings.worker_config}", "a file without mistakes")
+    count, file = len(load_overrides(settings.worker_config)), settings.worker_config
+    found = f"{count} in {file}" if Path(file).exists() else f"none, there is no {file}"
+    return Finding("overrides", "ok", found, "a file without mistakes")
 
 
 def _money(settings: Settings) -> list[Finding]:

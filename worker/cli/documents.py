@@ -1,4 +1,4 @@
-"""What commands take from files and streams: JSON documents, and keys that are never on a command line."""
+"""What commands take from files and write to them: documents, and keys that are never on a command line."""
 
 from __future__ import annotations
 
@@ -9,27 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from worker.contracts.canonical import parse
+from worker.cli.inputs import read_document
 from worker.errors import BadRequest
 from worker.seeker.wallet import Wallet
-
-
-def read_document(text: str, *, name: str) -> Any:
-    """JSON in the text itself, in @FILE, or in standard input for `-`."""
-    try:
-        if text == "-":
-            raw = sys.stdin.buffer.read()
-        elif text.startswith("@"):
-            raw = Path(text[1:]).read_bytes()
-        else:
-            raw = text.encode()
-    except (OSError, UnicodeEncodeError) as fault:
-        raise BadRequest(f"{text!r} cannot be read", field=name, advice="Name a file that exists.") from fault
-    try:
-        return parse(raw)
-    except BadRequest as fault:
-        where = fault.details.get("received", "")
-        raise BadRequest(f"not usable as JSON: {fault.message} {where}".rstrip(), field=name) from fault
 
 
 def read_file(path: str, *, name: str) -> Any:

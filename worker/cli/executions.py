@@ -11,8 +11,8 @@ from typing import Any
 
 import redis
 
+from worker.cli.inputs import read_document
 from worker.cli.target import add_state, settings_for
-from worker.contracts.canonical import parse
 from worker.delivery.files import FileRef
 from worker.errors import BadRequest, NotFound, Problem, Unavailable
 from worker.executions.events import Event, Kind
@@ -26,16 +26,18 @@ _BAR = 30
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     run = commands.add_parser("run", help="run a capability and watch it")
-    run.add_argument("capability", metavar="CAPABILITY")
+    run.add_argument("capability", metavar="CAPABILITY", help="an agent's name")
     run.add_argument("--input", default="{}", help="JSON, or @FILE that holds it, or - for standard input")
-    run.add_argument("--label", action="append", default=[], metavar="K=V")
+    run.add_argument(
+        "--label", action="append", default=[], metavar="K=V", help="for lists and policies; may be repeated"
+    )
     run.add_argument("--out", metavar="DIR", help="where delivered files are saved")
     add_state(run)
     run.set_defaults(handler=run_capability)
 
 
 def run_capability(args: argparse.Namespace) -> int:
-    input, labels = _input(args.input), dict(_label(text) for text in args.label)
+    input, labels = read_document(args.input, name="--input"), dict(_label(text) for text in args.label)
     out = _directory(args.out) if args.out else None
     settings = settings_for(args.state, os.environ)
     configure(settings)  # to standard error: standard output is the work's own
@@ -51,7 +53,8 @@ def run_capability(args: argparse.Namespace) -> int:
 
 def _run(parts: Parts, capability: str, input: Any, labels: dict[str, str], out: Path | None) -> int:
     if parts.catalog.get(capability) is None:
-        offered = ", ".join(sorted(parts.catalog.all())) or "nothing: is a work process running?"
+        names = sorted(name for name in parts.catalog.all() if not name.startswith("_"))
+        offered = ", ".join(names) or "nothing: is a work process running?"
         raise NotFound(
             f"no capability is called {capability!r}; on offer: {offered}",
             advice="Name one that is on offer.",
@@ -89,10 +92,10 @@ def _finish(parts: Parts, id: str, out: Path | None) -> int:
     print(f"{execution.state} in {seconds:.2f} s", file=sys.stderr)
     if execution.state is not State.COMPLETED:
         error = execution.error
-        print(
-            f"{error.get('code', 'CANCELLED')}: {error.get('error', '')} {error.get('details') or ''}",
-            file=sys.stderr,
-        )
+        words = (f"{error.get('code', 'CANCELLED')}:", error.get("error"), error.get("details"))
+        print(*(word for word in words if word), file=sys.stderr)
+        if error.get("code") == "INTERNAL_ERROR":
+            print(f"the work process's log tells what was raised: look for {id}", file=sys.stderr)
         return 1
     output = parts.executions.output(execution)
     if output is not None:
@@ -103,25 +106,6 @@ def _finish(parts: Parts, id: str, out: Path | None) -> int:
         target.write_bytes(b"".join(parts.files.open(ref.key)))
         print(f"saved {target}", file=sys.stderr)
     return 0
-
-
-def _input(text: str) -> Any:
-    try:
-        if text == "-":
-            raw = sys.stdin.buffer.read()
-        else:
-            raw = Path(text[1:]).read_bytes() if text.startswith("@") else text.encode()
-    except OSError as fault:
-        raise BadRequest(f"the input file {text[1:]!r} cannot be read", field="--input") from fault
-    except UnicodeEncodeError as fault:
-        raise BadRequest("the input is not UTF-8", field="--input") from fault
-    try:
-        return parse(raw)
-    except BadRequest as fault:
-        received = fault.details.get("received", "")
-        raise BadRequest(
-            f"the input is not JSON as it is sent: {fault.message} {received}".rstrip(), field="--input"
-        ) from fault
 
 
 def _directory(text: str) -> Path:

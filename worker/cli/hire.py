@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from worker.cli.documents import read_document, wallet_of
+from worker.cli.documents import wallet_of
+from worker.cli.inputs import read_document
 from worker.contracts.amounts import to_atomic, to_text
 from worker.errors import BadRequest, Problem
 from worker.payments.networks import NETWORKS, resolve_network
 from worker.seeker import Drawer, Limits, Order, Result, Saved, Seeker
-from worker.seeker.problems import plain
+from worker.seeker.problems import particulars, plain
 from worker.values import Unfit, duration
 
 DRAWER = Path("~/.hire")
@@ -41,8 +42,8 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "that is out is only ever sent again, never another one beside it. An input that was refused after "
         "the payment may be corrected: the next run sends it under the same contract.",
     )
-    hire.add_argument("url", metavar="URL")
-    hire.add_argument("capability", metavar="CAPABILITY")
+    hire.add_argument("url", metavar="URL", help="the worker's address")
+    hire.add_argument("capability", metavar="CAPABILITY", help="as its manifest names it")
     hire.add_argument("--input", default="{}", help="JSON, or @FILE that holds it, or - for standard input")
     hire.add_argument("--key", metavar="@FILE", help="the wallet's key (default: SEEKER_KEY)")
     hire.add_argument("--max", default="1.00", metavar="USDC", help="the most this may cost (default: 1.00)")
@@ -84,8 +85,8 @@ def run_hire(args: argparse.Namespace) -> int:
         out = Path(args.out or f"hired/{args.capability}-{result.purchase.ref}")
         saved = seeker.collect(result, out)
         _keep_receipt(result, saved, out)
-    except Problem as problem:
-        view.problem(problem)
+    except Problem:
+        view.clear()
         raise
     view.delivered(result, saved, out)
     for each in saved:
@@ -150,7 +151,7 @@ class View:
             self._event(str(facts["kind"]), facts["payload"])
 
     def line(self, text: str) -> None:
-        self._clear()
+        self.clear()
         print(f"- {text}", file=self._out, flush=True)
 
     def move(self, text: str) -> None:
@@ -161,15 +162,13 @@ class View:
         if not self._out.isatty():
             print(f"  {text}", file=self._out, flush=True)
             return
-        self._clear()
+        self.clear()
         self._moving = text[:100]
         print(self._moving, end="", file=self._out, flush=True)
 
     def problem(self, problem: Problem) -> None:
-        self._clear()
-        for name in ("field", "expected", "received", "reason", "why", "charged", "retryable", "ref"):
-            if name in problem.details:
-                print(f"  {name}: {plain(problem.details[name])}", file=self._out)
+        for line in particulars(problem):
+            print(line, file=self._out)
 
     def delivered(self, result: Result, saved: list[Saved], out: Path) -> None:
         for each in saved:
@@ -198,10 +197,10 @@ class View:
                 f"made {plain(payload.get('name', ''), 80)}, {plain(payload.get('size', '?'), 20)} bytes"
             )
         elif kind == "output.chunk":
-            self._clear()
+            self.clear()
             print(plain(payload.get("text", ""), 2_000), file=self._out, flush=True)
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
         if self._moving:
             print("\r" + " " * len(self._moving) + "\r", end="", file=self._out)
             self._moving = ""

@@ -10,11 +10,16 @@ from typing import Any
 
 
 def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    local = commands.add_parser("local", help="run everything on this machine, with its own store")
+    local = commands.add_parser(
+        "local",
+        help="run everything on this machine, with its own store",
+        description="Store, chain with test dollars, facilitator, web and work in one tree. It ends with "
+        "SIGTERM, with ^C, and with the shell or program that started it.",
+    )
     local.add_argument("--port", type=int, help="where the web process listens (default: PORT, or 8000)")
     local.add_argument("--state", metavar="DIR", help="where store, files and keys are kept (default: var)")
     local.add_argument("--web", type=int, metavar="N", help="web processes (default: 1)")
-    local.add_argument("--work", type=int, default=1, metavar="N", help="work trees")
+    local.add_argument("--work", type=int, default=1, metavar="N", help="work trees (default: 1)")
     local.add_argument(
         "--prove", action="store_true", help="let a seeker hire it when it is up, then serve on"
     )

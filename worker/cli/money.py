@@ -33,20 +33,25 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     command = partial(add_command, commands)
 
     report = command("report", run_report, "sums, and whether they balance (exit code 1 if not)")
-    report.add_argument("--by", choices=("seeker", "agent", "day"))
-    report.add_argument("--csv", action="store_true")
+    report.add_argument("--by", choices=("seeker", "agent", "day"), help="a line each, not one for all")
+    report.add_argument("--csv", action="store_true", help="for a spreadsheet")
     command("unknown", run_unknown, "payments, legs and transfers that wait for an answer or for you")
     resolve = command("resolve", run_resolve, "end a payment whose outcome nobody told us")
-    resolve.add_argument("execution", metavar="EXECUTION")
-    resolve.add_argument("number", type=int, metavar="NUMBER")
+    resolve.add_argument("execution", metavar="EXECUTION", help="its id, as `unknown` shows it")
+    resolve.add_argument("number", type=int, metavar="NUMBER", help="which of its payments")
     outcome = resolve.add_mutually_exclusive_group(required=True)
     outcome.add_argument("--settled", metavar="HASH", help="the transaction, which the chain must confirm")
     outcome.add_argument("--refused", action="store_true", help="it can never land any more")
     refund = command("refund", run_refund, "give money back, or try a refused refund again")
-    refund.add_argument("execution", metavar="EXECUTION")
+    refund.add_argument("execution", metavar="EXECUTION", help="the id of what was paid for")
     refund.add_argument("--number", type=int, help="which payment (default: the one that bought the work)")
     refund.add_argument("--amount", help="USDC (default: all that is left)")
-    refund.add_argument("--reason", choices=REASONS, default="quality_rejected")
+    refund.add_argument(
+        "--reason",
+        choices=REASONS,
+        default="quality_rejected",
+        help="stands in the receipt (default: quality_rejected)",
+    )
     fees = command("fees", run_fees, "platform fees by wallet: gathering, owed, paid")
     fees.add_argument("--retry", action="store_true", help="try refused fee legs again")
     journal = command("journal", run_journal, "every booked fact, oldest first")

@@ -33,7 +33,14 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     testing.add_argument("--agent", required=True, metavar="A", help="the agent's id")
     testing.add_argument("--tool", required=True, metavar="T", help="the tool's id")
     testing.add_argument("--arguments", type=_json, metavar="JSON", help="the tool's arguments, an object")
-    testing.add_argument("--label", type=_label, action="append", default=[], metavar="K=V")
+    testing.add_argument(
+        "--label",
+        type=_label,
+        action="append",
+        default=[],
+        metavar="K=V",
+        help="of the execution; may be repeated",
+    )
     testing.add_argument(
         "--steps", type=_count, default=0, metavar="N", help="steps the execution has so far"
     )

@@ -21,9 +21,9 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     command = partial(add_command, commands)
 
     listing = command("list", run_list, "an execution's webhooks and every attempt to call them")
-    listing.add_argument("execution", metavar="EXECUTION")
+    listing.add_argument("execution", metavar="EXECUTION", help="its id, the task_id of hired work")
     resend = command("resend", run_resend, "call a webhook once more, whatever became of it")
-    resend.add_argument("execution", metavar="EXECUTION")
+    resend.add_argument("execution", metavar="EXECUTION", help="its id, the task_id of hired work")
     resend.add_argument("kind", metavar="KIND", help="completed, failed or partial-N, as `list` shows it")
     resend.add_argument("hook", metavar="HOOK", type=int, help="the number that `list` shows")
     command("hosts", run_hosts, "hosts that take nothing now, and since when")
@@ -70,6 +70,7 @@ def _outbox(parts: Parts) -> Outbox:
 
 
 def _standing(each: Attempted) -> str:
+    tried = f"{each.attempts} attempt{'' if each.attempts == 1 else 's'}"
     if each.due is None:
-        return f"{each.attempts} attempts, done" if each.lines else "not sent yet"
-    return f"{each.attempts} attempts, next at {iso(each.due)}"
+        return f"{tried}, done" if each.lines else "not sent yet"
+    return f"{tried}, next at {iso(each.due)}"

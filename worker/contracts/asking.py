@@ -11,7 +11,7 @@ from worker.contracts.book import Contract
 from worker.contracts.schema import Validators, validate
 from worker.contracts.task import Body
 from worker.delivery.webhooks import MOST_HOOKS, Hook
-from worker.errors import InvalidInput, Problem, Unavailable
+from worker.errors import BadRequest, InvalidInput, Problem, Unavailable
 from worker.executions.load import Load, LoadMeter
 from worker.executions.service import lane_of
 from worker.executions.states import Lane
@@ -89,15 +89,22 @@ class Asking:
             try:
                 hook = Hook.read(contract.terms.webhook, "webhook")
                 with suppress(Unavailable) if begun else nullcontext():
-                    self.check_url(hook.url)
+                    self._callable(hook, "webhook")
                 hooks.append(hook)
             except Problem:
                 if not begun:
                     raise
         if url and all(hook.url != url for hook in hooks):
-            self.check_url(url)
-            hooks.append(Hook(url))
+            hooks.append(self._callable(Hook(url), "X-Webhook-URL"))
         return hooks[:MOST_HOOKS]
+
+    def _callable(self, hook: Hook, field: str) -> Hook:
+        try:
+            self.check_url(hook.url)
+        except BadRequest as refused:
+            refused.details["field"] = field
+            raise
+        return hook
 
     def offer(self, contract: Contract, capability: Capability, load: Load, *, sealed: bool = False) -> Offer:
         """What the contract costs; for work that is `sealed` only the payment's own time counts."""

@@ -21,8 +21,8 @@ from worker.delivery.deliverables import Deliverables
 from worker.delivery.streams import released
 from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
 from worker.doors.bodies import raw
-from worker.doors.hire_views import entity_tag, payment_headers, problem_body, task_body, task_status
-from worker.errors import BadRequest, NotFound, Problem, Unavailable, UnsupportedMedia
+from worker.doors.hire_views import charged, entity_tag, payment_headers, problem_body, task_body, task_status
+from worker.errors import BadRequest, Conflict, NotFound, Problem, Unavailable, UnsupportedMedia
 from worker.limits import Limits
 from worker.settings import Settings
 
@@ -174,7 +174,12 @@ def _tasks(blueprint: Blueprint, services: _Services) -> None:
     def cancel(task_id: str) -> Response:
         task = services.find(task_id)
         g.contract_id = task.contract.terms.contract_id
-        response = services.show(services.hiring.cancel(task))
+        try:
+            response = services.show(services.hiring.cancel(task))
+        except Conflict as refused:  # too late: it may well have been paid for
+            refused.charged = charged(services.hiring.task(task.contract, task_id))
+            refused.advice = "GET this address to see what became of it."
+            raise
         response.status_code = 200
         return response
 

@@ -129,7 +129,7 @@ def _pending(
 
 def _failure(task: Task) -> dict[str, Any]:
     failure = failure_of(task.execution)
-    details = failure["details"] | {"charged": _charged(task)}
+    details = failure["details"] | {"charged": charged(task)}
     if task.parked:
         details["retries_left"] = _attempts_left(task.execution)
         details["advice"] = "Send the same request again: the next attempt is free."
@@ -152,7 +152,8 @@ def _attempts_left(execution: Execution) -> int:
     return number("retries") - number("retries_used") + 1
 
 
-def _charged(task: Task) -> bool:
+def charged(task: Task) -> bool:
+    """Whether a payment for this task was taken."""
     return any(payment.state is PaymentState.SETTLED for payment in task.money.payments)
 
 

@@ -19,12 +19,10 @@ from worker.contracts.amounts import to_atomic, to_text
 from worker.errors import Problem
 from worker.payments.networks import resolve_network
 from worker.seeker import Drawer, Limits, Listener, Order, Result, Saved, Seeker, Wallet
+from worker.seeker.http import Http
 from worker.seeker.problems import plain
+from worker.seeker.remote import Remote
 
-CAPABILITY = "logo-design"
-BRIEF = {"brief": "Create a minimalist logo for TechStartup Inc", "colors": ["#FF5733", "#333333"]}
-PRICE = "0.50"
-FILES = 3
 PATIENCE_SECONDS = 30.0
 LONGEST_SECONDS = 90.0
 WEBHOOK_SECONDS = 30.0
@@ -46,6 +44,24 @@ class NotProven(Problem):
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What the seeker buys: a capability, its price, an input, and how many files must come of it."""
+
+    capability: str
+    price: str
+    input: Any
+    files: int | None = None
+
+
+LOGO = Work(
+    "logo-design",
+    "0.50",
+    {"brief": "Create a minimalist logo for TechStartup Inc", "colors": ["#FF5733", "#333333"]},
+    files=3,
+)
+
+
+@dataclass(frozen=True, slots=True)
 class Balances:
     """Test dollars of both parties, in atomic units."""
 
@@ -54,22 +70,39 @@ class Balances:
 
 
 def prove(facts: Mapping[str, Any], state: Path, say: Say = shout) -> int:
-    """Hires the logo agent of this `worker local`; 0 if everything was as promised."""
+    """Hires an agent of this `worker local`; 0 if everything was as promised."""
     began = time.monotonic()
     try:
-        _hire(facts, state, say)
+        work = chosen(Remote(Http(), facts["url"]).manifest())
+        _hire(work, facts, state, say)
     except Problem as problem:
         say(f"\nNOT PROVEN  {problem.code}: {problem.message}. {problem.advice}")
         for name, value in problem.details.items():
             say(f"            {name}: {plain(value)}")
         return 1
     say(f"\nProven in {time.monotonic() - began:.1f} s.")
-    for line in by_hand(facts, state):
+    for line in by_hand(facts, state, work):
         say(line)
     return 0
 
 
-def _hire(facts: Mapping[str, Any], state: Path, say: Say) -> None:
+def chosen(manifest: Mapping[str, Any]) -> Work:
+    """The logo agent where it is on offer; else the first of the author's own that publishes an example."""
+    sold = {each["name"]: each for each in manifest["capabilities"]}
+    if LOGO.capability in sold:
+        return LOGO
+    for name, each in sold.items():
+        if "example_input" in each:
+            return Work(name, each["pricing"]["amount"], each["example_input"])
+    raise NotProven(
+        "nothing on offer can be hired without knowing its input",
+        expected="a capability with a price and an example_input",
+        received=", ".join(sold) or "no capability with a price",
+        advice="Give one an example_input, or start with `worker local` alone, which hires nobody.",
+    )
+
+
+def _hire(work: Work, facts: Mapping[str, Any], state: Path, say: Say) -> None:
     def step(name: str, text: str) -> None:
         say(f"{name:<11}{text}")
 
@@ -80,7 +113,7 @@ def _hire(facts: Mapping[str, Any], state: Path, say: Say) -> None:
             step(name, text.format(**seen, dollars=to_text(amount) if isinstance(amount, int) else ""))
 
     limits = Limits(
-        most=to_atomic(PRICE),
+        most=to_atomic(work.price),
         patience_s=PATIENCE_SECONDS,
         network=resolve_network(facts["network"]),
         plain_http=True,
@@ -94,20 +127,20 @@ def _hire(facts: Mapping[str, Any], state: Path, say: Say) -> None:
 
     wallet, drawer = Wallet(facts["seeker_key"]), Drawer(state / "seeker")
     seeker = Seeker(wallet, drawer, limits, tell=tell, sleep=sleep)
-    say(f"A seeker hires {CAPABILITY} of {facts['url']} for {PRICE} test dollars.\n")
+    say(f"A seeker hires {work.capability} of {facts['url']} for {work.price} test dollars.\n")
     before = balances(facts)
     step("before", _shown(before))
-    listed = seeker.listing(facts["url"], CAPABILITY)
+    listed = seeker.listing(facts["url"], work.capability)
     with Listener(listed.webhook_key) as listener:
-        contract = seeker.contract(listed, Order(CAPABILITY, price=PRICE, webhook=listener.url))
-        result = seeker.execute(listed.url, contract, BRIEF)
+        contract = seeker.contract(listed, Order(work.capability, price=work.price, webhook=listener.url))
+        result = seeker.execute(listed.url, contract, work.input)
         saved = seeker.collect(result, state / "hired")
         after = balances(facts)
         told = listener.wait(contract["contract_id"], WEBHOOK_SECONDS)
     for each in saved:
         step("file", f"{each.path.name}, {each.size} bytes, as announced: {each.checksum}")
     step("after", _shown(after))
-    _check(result, saved, before, after)
+    _check(work, result, saved, before, after)
     _check_told(result, told)
     step("webhook", "task_completed arrived, signed with the manifest's key, with the same files")
     step("receipt", f"signed by the worker's wallet, for transaction {result.transaction}")
@@ -125,17 +158,19 @@ _TOLD = {
 }
 
 
-def _check(result: Result, saved: list[Saved], before: Balances, after: Balances) -> None:
-    price = to_atomic(PRICE)
+def _check(work: Work, result: Result, saved: list[Saved], before: Balances, after: Balances) -> None:
+    price = to_atomic(work.price)
     if result.doubt is not None:
         raise NotProven(f"its receipt proves nothing: {result.doubt.message}")
-    if len(saved) != FILES:
-        raise NotProven("it delivered another number of files", expected=FILES, received=len(saved))
+    if not saved or work.files not in (None, len(saved)):
+        raise NotProven(
+            "it delivered another number of files", expected=work.files or "at least 1", received=len(saved)
+        )
     moved = (before.seeker - after.seeker, after.worker - before.worker)
     if moved != (price, price):
         raise NotProven(
             "the balances did not move by the price",
-            expected=f"{PRICE} from the seeker, {PRICE} to the worker",
+            expected=f"{work.price} from the seeker, {work.price} to the worker",
             received=" and ".join(f"{each / 10**6:.6f}" for each in moved),
         )
 
@@ -172,15 +207,15 @@ def _shown(found: Balances) -> str:
     return f"the seeker has {to_text(found.seeker)}, the worker {to_text(found.worker)} test dollars"
 
 
-def by_hand(facts: Mapping[str, Any], state: Path) -> list[str]:
+def by_hand(facts: Mapping[str, Any], state: Path, work: Work = LOGO) -> list[str]:
     """The same with curl, line by line; `worker contract` only adds the signatures."""
     worker, key = _command(), shlex.quote(f"@{state.resolve() / 'local.json'}")
-    url, body = facts["url"], shlex.quote(json.dumps(BRIEF, separators=(",", ":")))
+    url, body = facts["url"], shlex.quote(json.dumps(work.input, separators=(",", ":")))
     sends = "-H 'Content-Type: application/json'"
     named = "-H \"X-Contract-ID: $(grep -o -m1 'ctr_[a-z0-9]*' contract.json)\""
     return [
         "\nBy hand, in any empty directory's shell:\n",
-        f"  {worker} contract draft {url} {CAPABILITY} --key {key} --out draft.json",
+        f"  {worker} contract draft {url} {work.capability} --key {key} --out draft.json",
         f"  curl -s {url}/contracts {sends} -d @draft.json -o offered.json",
         f"  {worker} contract sign offered.json --key {key} --out contract.json",
         f"  curl -s {url}/contracts -X PUT {sends} -d @contract.json -o known.json",
@@ -188,7 +223,7 @@ def by_hand(facts: Mapping[str, Any], state: Path) -> list[str]:
         f"  PAYMENT=$({worker} contract pay contract.json --asked asked.txt --url {url} --key {key})",
         f'  curl -s {url}/execute {sends} {named} -H "PAYMENT-SIGNATURE: $PAYMENT" -d {body}',
         "\nOr in one line:\n",
-        f"  {worker} hire {url} {CAPABILITY} --input {body} --key {key} --max {PRICE}",
+        f"  {worker} hire {url} {work.capability} --input {body} --key {key} --max {work.price}",
         "",
     ]
 

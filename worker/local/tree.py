@@ -112,6 +112,8 @@ class LocalTree:
             if once or status:
                 return status
             self._watch()
+            if not self._stop:
+                log.warning("local.parent_ended", parent=self._parent, note="it ends with whoever started it")
             return 0
         except NotReady as why:
             log.error("local.not_ready", missing=str(why))

@@ -93,7 +93,7 @@ def decode(header: str, name: str) -> dict[str, Any]:
     except ValueError:
         refuse(name, "one JSON object without duplicate keys", "something else")
     if not isinstance(document, dict):
-        refuse(name, "a JSON object", type(document).__name__)
+        refuse(name, "a JSON object", document)
     _check_text(document, name)
     return document
 
@@ -139,13 +139,16 @@ def refuse(where: str, expected: str, received: Any, *, reason: str = "invalid_p
         code="PAYMENT_INVALID",
         field=where,
         expected=expected,
-        received=_shown(received),
+        received=shown(received),
         advice="Sign the payment as the 402 answer asks and send it again; nothing was charged.",
         reason=reason,
     )
 
 
-def _shown(received: Any) -> Any:
+_KINDS = {dict: "an object", list: "an array", int: "a very large integer", float: "a fraction"}
+
+
+def shown(received: Any) -> Any:
     """Return something short to show; nested values and long texts only by their kind."""
     if received is None:
         return "nothing"
@@ -154,4 +157,4 @@ def _shown(received: Any) -> Any:
     # An integer of thousands of digits is legal JSON, and must not come back in an error.
     if isinstance(received, bool) or (isinstance(received, int) and abs(received) < 10**18):
         return received
-    return type(received).__name__
+    return _KINDS.get(type(received), "something else")

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from worker.errors import Problem
-from worker.payments.headers import PAYMENT_REQUIRED, required_header
+from worker.payments.headers import PAYMENT_REQUIRED, required_header, shown
 from worker.payments.networks import Network
 from worker.payments.typed_data import is_address, transfer_digest
 from worker.payments.windows import Reason, longest_validity, validity
@@ -270,10 +270,4 @@ def _same_hex(one: str, other: str) -> bool:
 
 
 def _refusal(field: str, expected: Any, received: Any, reason: str) -> Refusal:
-    if received is None:
-        received = "nothing"
-    elif not isinstance(received, str | int):
-        received = type(received).__name__
-    elif len(str(received)) > 100:
-        received = f"{len(str(received))} characters"
-    return Refusal("PAYMENT_INVALID", field, expected, received, reason)
+    return Refusal("PAYMENT_INVALID", field, expected, shown(received), reason)

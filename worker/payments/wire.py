@@ -125,10 +125,10 @@ def _parse(document: Mapping[str, Any], *, version: int) -> Payment:
     accepted = _object(document, "accepted", "")
     extensions = document.get("extensions")
     if extensions is not None and not isinstance(extensions, dict):
-        refuse("extensions", "an object", type(extensions).__name__)
+        refuse("extensions", "an object", extensions)
     resource = document.get("resource")
     if resource is not None and not isinstance(resource, dict):
-        refuse("resource", "an object", type(resource).__name__)
+        refuse("resource", "an object", resource)
     authorization, signature = _parse_payload(document.get("payload"))
     payment = Payment(
         version=version,
@@ -149,7 +149,7 @@ def _parse_requirements(accepted: dict[str, Any]) -> Requirements:
         refuse("accepted.maxTimeoutSeconds", "an integer", seconds)
     extra = accepted.get("extra")
     if extra is not None and not isinstance(extra, dict):
-        refuse("accepted.extra", "an object", type(extra).__name__)
+        refuse("accepted.extra", "an object", extra)
     return Requirements(
         scheme=_text(accepted, "scheme", "accepted."),
         network=_text(accepted, "network", "accepted."),
@@ -163,7 +163,7 @@ def _parse_requirements(accepted: dict[str, Any]) -> Requirements:
 
 def _parse_payload(payload: Any) -> tuple[Authorization, str]:
     if not isinstance(payload, dict):
-        refuse("payload", "an object", type(payload).__name__)
+        refuse("payload", "an object", payload)
     for key, kind in _OTHER_PAYLOADS.items():
         if key in payload:
             refuse("payload", "an EIP-3009 authorization", kind, reason="unsupported_payload_type")
@@ -193,7 +193,7 @@ def _check_identifier(payment: Payment) -> None:
     where = f"extensions.{PAYMENT_IDENTIFIER}"
     info = entry.get("info") if isinstance(entry, dict) else None
     if not isinstance(info, dict):
-        refuse(f"{where}.info", "an object", type(info).__name__)
+        refuse(f"{where}.info", "an object", info)
     found = info.get("id")
     if found is not None and not (isinstance(found, str) and _IDENTIFIER.fullmatch(found)):
         refuse(f"{where}.info.id", "16 to 128 letters, digits, - or _", found)
@@ -208,7 +208,7 @@ def _expect_version(document: dict[str, Any], wanted: int, name: str) -> None:
 def _object(parent: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
     value = parent.get(key)
     if not isinstance(value, dict):
-        refuse(f"{where}{key}", "an object", type(value).__name__)
+        refuse(f"{where}{key}", "an object", value)
     return value
 
 

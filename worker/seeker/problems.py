@@ -27,6 +27,20 @@ def plain(text: Any, most: int = 300) -> str:
     return shown if len(shown) <= most else shown[:most] + "..."
 
 
+def particulars(problem: Problem) -> list[str]:
+    """What a person needs of a problem's details, a line each."""
+    words = ("field", "expected", "received", "reason", "why", "charged", "retryable", "ref")
+    return [f"  {word}: {_said(problem.details[word])}" for word in words if word in problem.details]
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return plain(", ".join(str(each) for each in value))
+    return plain(value)
+
+
 class OfferRefused(Problem):
     code, status = "OFFER_REFUSED", 402
     message = "the worker asks for something else than what was agreed"

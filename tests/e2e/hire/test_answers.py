@@ -335,7 +335,8 @@ def test_cancel_while_running(shop: Shop, tmp_path: Path) -> None:
     contract, task = shop.begin("gated", {"gate": str(tmp_path / "never")})
     shop.until(contract, task, lambda body: body["status"] == "partial")
     assert cancel(shop, contract, task).json()["error"]["code"] == "CANCELLED"
-    assert cancel(shop, contract, task).status_code == 409
+    again = cancel(shop, contract, task)
+    assert (again.status_code, again.json()["error"]["details"]["charged"]) == (409, False)
     assert shop.charges(task) == 0
     assert shop.until(contract, task, lambda body: True)["status"] == "failed"
 
@@ -351,10 +352,12 @@ def test_cancel_what_was_paid_before_the_work(shop: Shop, tmp_path: Path) -> Non
 
 
 def test_cancel_when_it_is_done(shop: Shop) -> None:
-    """What is settled stays as it is."""
+    """What is settled stays as it is, and the refusal says that it was paid for."""
     contract, body = shop.done("text", {"text": "x"})
     reply = cancel(shop, contract, body["task_id"])
     assert (reply.status_code, reply.json()["error"]["code"]) == (409, "CONFLICT")
+    details = reply.json()["error"]["details"]
+    assert details == {"charged": True, "advice": "GET this address to see what became of it."}
     assert shop.poll(contract, body["task_id"]).json() == body
 
 

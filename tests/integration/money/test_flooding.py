@@ -77,6 +77,16 @@ def test_a_contract_as_long_as_a_book_is_not_signed(shop: Shop) -> None:
     assert seeker.hire(task={"description": "d" * 60_000}).pay().status == 200
 
 
+def test_a_body_beyond_all_bounds_is_told_to_be_smaller(shop: Shop) -> None:
+    """Nothing is charged, and sending it again later would not help: so that is not the advice."""
+    seeker = shop.seeker()
+    said = seeker.door("POST", "/contracts", seeker.draft(task={"description": "d" * 2_000_000}))
+    assert (said.status, said.code) == (413, "TOO_LARGE")
+    details = said.json["error"]["details"]
+    assert (details["charged"], details["advice"]) == (False, "Send less.")
+    assert details["expected"] == "at most 1048576 bytes"
+
+
 @pytest.mark.parametrize("sequence", ["\u00b2", "-1", "1e9", "9" * 40])
 def test_a_stream_after_no_number_begins_at_the_beginning(shop: Shop, sequence: str) -> None:
     """What is not a sequence in Last-Event-ID is left alone instead of failing the request."""

@@ -18,6 +18,7 @@ from worker.cli.hire import View
 from worker.errors import BadRequest
 from worker.payments.wire import decode_payment
 from worker.seeker.draft import Order, draft, read_listing
+from worker.seeker.problems import particulars
 
 Files = dict[str, Path]
 
@@ -148,6 +149,21 @@ def test_a_key_is_not_taken_from_the_command_line(tmp_path: Path) -> None:
     for environ in ({}, {"SEEKER_KEY": "  "}, {"SEEKER_KEY": "nonsense"}):
         with pytest.raises(BadRequest):
             wallet_of(None, environ)
+
+
+def test_a_command_tells_which_of_its_words_is_wrong(
+    files: Files, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was expected is told with the refusal, in words and not as Python shows values."""
+    words = ["hire", "http://127.0.0.1:9", "logo-design", "--key", f"@{files['seeker']}"]
+    assert main([*words, "--deadline", "soon"]) == 1
+    told = capsys.readouterr().err
+    assert "field: --deadline" in told and "expected: a duration such as 30s" in told
+    assert main([*words, "--input", "oops"]) == 1
+    told = capsys.readouterr().err
+    assert "field: --input" in told and "INVALID_REQUEST: the text is not JSON." in told
+    seen = particulars(BadRequest(expected=["a", "b"], charged=False, note="unsaid"))
+    assert seen == ["  expected: a, b", "  charged: no"]
 
 
 class Terminal(io.StringIO):
