@@ -99,8 +99,10 @@ def _answer_errors(app: Flask) -> None:
     def answer(problem: Problem) -> Any:
         if swarm.is_asked():
             return swarm.refuse(problem)
-        forms = {hire.NAME: hire.render_problem}
-        response = problem_answer(problem, forms.get(request.blueprint or "", kernel.render_problem))
+        # What no door knows is most likely a seeker's mistake, unless it was meant for the kernel.
+        door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
+        form = hire.render_problem if door == hire.NAME else kernel.render_problem
+        response = problem_answer(problem, form)
         if isinstance(problem, PaymentRequired):
             response.headers.update(required_headers(problem))
         return response
@@ -132,11 +134,12 @@ def _answer_errors(app: Flask) -> None:
 def _from_http(error: HTTPException) -> Problem:
     if isinstance(error, RequestEntityTooLarge):
         return TooLarge("request body too large", expected=f"at most {BODY_BYTES} bytes")
-    codes = {
-        400: "INVALID_REQUEST",
-        404: "NOT_FOUND",
-        405: "METHOD_NOT_ALLOWED",
-        415: "UNSUPPORTED_MEDIA_TYPE",
+    known = {
+        400: ("INVALID_REQUEST", "Mend the request; nothing was charged."),
+        404: ("NOT_FOUND", "What there is stands in /openapi.json; nothing was charged."),
+        405: ("METHOD_NOT_ALLOWED", "Use a method that Allow names; nothing was charged."),
+        415: ("UNSUPPORTED_MEDIA_TYPE", "Send application/json; nothing was charged."),
     }
     status = error.code or 500
-    return Problem(error.name.lower(), code=codes.get(status, "INVALID_REQUEST"), status=status)
+    code, advice = known.get(status, known[400])
+    return Problem(error.name.lower(), code=code, status=status, advice=advice)

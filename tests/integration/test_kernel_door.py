@@ -473,12 +473,18 @@ def test_request_ids_go_in_and_out(http: FlaskClient) -> None:
 
 
 def test_unknown_paths_and_methods(http: FlaskClient) -> None:
-    """Both answer in the door's form, 405 with its Allow header and a code that says what is wrong."""
+    """Both answer in the door's form, a seeker's elsewhere; 405 says with Allow what would do."""
     refused(http.get("/v0/nothing"), 404, "NOT_FOUND")
-    refused(http.get("/"), 404, "NOT_FOUND")
     answer = http.delete("/v0/executions")
     refused(answer, 405, "METHOD_NOT_ALLOWED")
     assert set(answer.headers["Allow"].split(", ")) >= {"GET", "POST"}
+    for elsewhere, code in ((http.get("/"), "NOT_FOUND"), (http.get("/execute"), "METHOD_NOT_ALLOWED")):
+        body = elsewhere.get_json()
+        assert (body["status"], body["error"]["code"]) == ("failed", code)
+        assert (
+            body["error"]["details"]["charged"] is False
+            and "nothing was" in body["error"]["details"]["advice"]
+        )
 
 
 def test_pages_of_any_origin(valkey: EmbeddedStore, tmp_path: Path) -> None:
