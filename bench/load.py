@@ -5,13 +5,11 @@ from gevent import monkey
 
 monkey.patch_all()
 
-import json
 import socket
-import statistics
 import sys
 import time
 
-import gevent
+from bench.crowd import crowd
 
 _ANSWER = b"HTTP/1.1 200 OK"
 
@@ -38,17 +36,7 @@ def main(port: int, path: str, connections: int, requests: int, body: bytes) -> 
             times.append(time.perf_counter() - began)
         link.close()
 
-    began = time.perf_counter()
-    gevent.joinall([gevent.spawn(ask) for _ in range(connections)], raise_error=True)
-    took = time.perf_counter() - began
-    times.sort()
-    seen = {
-        "answered": len(times),
-        "seconds": took,
-        "p50_ms": statistics.median(times) * 1e3,
-        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
-    }
-    print(json.dumps(seen))
+    crowd(connections, ask, times)
 
 
 if __name__ == "__main__":

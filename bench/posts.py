@@ -9,15 +9,13 @@ from gevent import monkey
 monkey.patch_all()
 
 import itertools
-import json
 import secrets
-import statistics
 import sys
 import time
 from http.client import HTTPConnection
 from pathlib import Path
 
-import gevent
+from bench.crowd import crowd
 
 
 def main(port: int, path: str, authorization: str, connections: int, requests: int, body: str) -> None:
@@ -40,17 +38,7 @@ def main(port: int, path: str, authorization: str, connections: int, requests: i
             times.append(time.perf_counter() - began)
         link.close()
 
-    began = time.perf_counter()
-    gevent.joinall([gevent.spawn(post) for _ in range(connections)], raise_error=True)
-    took = time.perf_counter() - began
-    times.sort()
-    seen = {
-        "answered": len(times),
-        "seconds": took,
-        "p50_ms": statistics.median(times) * 1e3,
-        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
-    }
-    print(json.dumps(seen))
+    crowd(connections, post, times)
 
 
 if __name__ == "__main__":

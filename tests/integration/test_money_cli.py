@@ -13,36 +13,31 @@ from pathlib import Path
 import pytest
 import redis
 import structlog
-from eth_account import Account
 
+from tests.fakes.chain_services import facilitator_of, seekers_chain
 from tests.fakes.desk import KEY, PLATFORM, PRICE, SEEKER, WORKER, Desk, Paid
 from tests.fakes.dollar import Rpc
 from tests.fakes.facilitator_memory import POOR
 from worker.cli import main
-from worker.local.chain import ETHER, LocalChain
-from worker.local.facilitator import LocalFacilitator
 from worker.local.valkey import EmbeddedStore
 from worker.parts import Parts
 from worker.payments.leg_books import LegName
 from worker.payments.legs import LegKind, LegState
 from worker.settings import Settings
 
-GAS = Account.create()
 NOBODY = "0x" + "00" * 32
 
 
 @pytest.fixture(name="chain", scope="module")
 def _chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rpc]:
-    with LocalChain(tmp_path_factory.mktemp("chain"), ether={GAS.address: 100 * ETHER}) as running:
-        rpc = Rpc(running.url)
-        rpc("test_mint", SEEKER, 10**9)
-        yield rpc
+    with seekers_chain(tmp_path_factory.mktemp("chain")) as chain:
+        yield chain
 
 
 @pytest.fixture(name="facilitator", scope="module")
 def _facilitator(chain: Rpc) -> Iterator[str]:
-    with LocalFacilitator(chain.url, "0x" + bytes(GAS.key).hex(), wait_s=5) as running:
-        yield running.url
+    with facilitator_of(chain) as url:
+        yield url
 
 
 @dataclass

@@ -189,6 +189,7 @@ def test_a_runner_may_offer_many_tools(callers: Api) -> None:
     """Two hundred names of the usual length fit into the line that opens its stream."""
     tools = [f"some-server.a_tool_with_a_name_{n:03}" for n in range(200)]
     runner = callers.runner("many-tools", "c1", *tools)
+    assert runner.status == 200
     eventually(lambda: runner.comments)
     runner.close()
 
