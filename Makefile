@@ -2,6 +2,7 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 BASE := $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
 PYTEST := $(PY) -m pytest
@@ -10,46 +11,68 @@ PYTEST := $(PY) -m pytest
 WIDE := -n 4
 TREES := -n 2 --dist loadfile
 
-.PHONY: setup run test lint unit integration e2e soak bench lock clean
+.PHONY: setup system run test lint unit integration coverage e2e soak bench docs lock clean
 
 setup: $(READY)
 
-$(READY): requirements-dev.txt setup.cfg pyproject.toml
+# What running takes, which is what a deployment installs; tests and tools take more.
+$(RUNS): requirements.txt
 	@$(BASE) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed"; exit 1; }
 	@test -x $(PY) || $(BASE) -m venv $(VENV)
-	@echo "installing into $(VENV) (once)"
+	@echo "installing into $(VENV) (once, about a minute)"
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	@$(PY) -c "import pathlib as p, sysconfig as s; p.Path(s.get_path('purelib'), 'here.pth').write_text('$(CURDIR)')"
+	@touch $(RUNS)
+
+$(READY): $(RUNS) requirements-dev.txt setup.cfg pyproject.toml
+	@echo "installing what tests need (once)"
 	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(READY)
 
-run: $(READY)
+# What tests need from the system; says what cannot be installed here, whenever tests are run.
+system: $(READY)
+	@$(PY) tests/system.py
+
+run: $(RUNS)
 	@$(PY) -m worker local --prove $(if $(ONCE),--once)
 
-test: lint unit integration e2e
+test: lint unit integration coverage e2e
 
 lint: $(READY)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy
+	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
-unit integration: $(READY)
-	@$(PYTEST) $(WIDE) tests/$@
+unit integration: $(READY) system
+	@COVERAGE_FILE=.coverage-$@ $(PYTEST) $(WIDE) --cov --cov-report= tests/$@
 
-e2e: $(READY)
+# What the last runs of unit and integration tests covered; `.venv/bin/coverage report` lists the files.
+coverage: $(READY)
+	@$(PY) -m coverage combine --quiet --keep .coverage-unit .coverage-integration >/dev/null
+	@echo "unit and integration tests cover $$($(PY) -m coverage report --format=total) % of the statements"
+
+e2e: $(READY) system
 	@$(PYTEST) $(TREES) tests/e2e
 
-soak: $(READY)
+soak: $(READY) system
 	@$(PYTEST) tests -m soak
 
 bench: $(READY)
 	@$(PY) -m bench
 
+# Writes the pages that are made from code; a test fails where they are out of date.
+docs: $(READY)
+	@$(PY) -m docs
+	@$(PY) -m worker.store.data_model_page docs/data-model.md
+
 # Needs uv; the development set is resolved first, so that production runs what was tested.
 lock:
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-	  --custom-compile-command "make lock" setup.cfg --extra local --extra s3 --extra dev -o requirements-dev.txt
+	  --custom-compile-command "make lock" setup.cfg --extra dev -o requirements-dev.txt
 	@uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
 	  --custom-compile-command "make lock" setup.cfg -c requirements-dev.txt -o requirements.txt
 
 clean:
-	@rm -rf $(VENV) var build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	@rm -rf $(VENV) var build *.egg-info .pytest_cache .mypy_cache .ruff_cache .coverage .coverage-*

@@ -1,1 +1,1 @@
-"""Measurements: what an execution costs, beside the libraries that people would use instead."""
+"""Benchmarks: what an execution costs, compared with the libraries that people would use instead."""

@@ -16,7 +16,7 @@ from bench.stand import Stand, stand
 
 
 class Measure(Protocol):
-    """One file of this package: does its rounds on the stand; `quick` is one short round each."""
+    """One module of this package: runs its rounds on the stand; `quick` is one short round each."""
 
     def __call__(self, stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement: ...
 
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(report(found, quick=args.quick), indent=2) + "\n")
     missed = [goal for measurement in found for goal in measurement.goals if not goal.met]
-    # A quick run is too short to judge by.
+    # A quick run is too short to judge goals by.
     return 1 if missed and not args.quick else 0
 
 

@@ -1,4 +1,4 @@
-"""Agents that do nothing, so that all that is measured is what the engine costs."""
+"""Agents that do nothing, so that only the engine's cost is measured."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from worker.agents.job import Job
 
 @agent("nothing-queued")
 def queued(job: Job) -> None:
-    """Done as soon as it begins; waits in the queue."""
+    """Finishes at once; goes through the queue."""
 
 
 @agent("nothing-express", inline=True)
 def express(job: Job) -> None:
-    """Done as soon as it begins; takes the express lane."""
+    """Finishes at once; takes the express lane."""

@@ -1,4 +1,4 @@
-"""Many connections that ask at once, and what they saw. Whoever imports it has gevent's patch in place."""
+"""Many concurrent connections and their timings. Import only where gevent has already patched."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import gevent
 
 
 def crowd(connections: int, ask: Callable[[], None], times: list[float]) -> None:
-    """Runs `ask` on every connection, each until nothing is left; prints what `times` tells then."""
+    """Run `ask` on every connection until nothing is left; print what `times` shows then."""
     began = time.perf_counter()
     gevent.joinall([gevent.spawn(ask) for _ in range(connections)], raise_error=True)
     took = time.perf_counter() - began

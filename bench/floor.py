@@ -1,4 +1,4 @@
-"""The least that any web application here could cost: bare Flask and one round trip to the store."""
+"""The minimum cost of any web application here: bare Flask and one round trip to the store."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a remote agent's execution costs: whole ones, one at a time and eight at once, and plain creation.
+"""The cost of a remote agent's execution: whole ones, one at a time and eight at once, and creation only.
 
-Two web processes and the clock, on a store that syncs every write; the clients run on the same machine
-and are counted apart. The goals are for two cores.
+Two web processes and the clock, on a store that syncs every write; the clients run on the same machine and
+are counted separately. The goals are for two cores.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from worker.local.valkey import free_port
 
 NAME = "kernel"
 _PROCESSES = 2
-# Name, what the client does, connections, how many in a round, how many a second are wanted.
+# Name, what the client does, connections, executions per round, target per second.
 _KINDS = [
     ("full-1", "full", 1, 1_000, 200),
     ("full-8", "full", 8, 2_500, 450),
@@ -77,10 +77,13 @@ def _round(stand: Stand, crowd: Crowd, port: int, kind: str, connections: int, c
 
 
 def _done(stand: Stand, kind: str) -> int:
-    """How many of the round's executions have come to their end; then they are removed."""
+    """Count the round's executions that have ended, then remove them."""
     parts = stand.parts()
     found = parts.store.count(parts.keys.by_state("completed" if kind == "full" else "pending"))
-    kept = {parts.keys.catalog.encode(), parts.keys.ticks.encode(), *stand.admin.scan_iter("w:takers:*")}
+    kept = {
+        *map(str.encode, (parts.keys.catalogs, parts.keys.trees, parts.keys.ticks)),
+        *stand.admin.scan_iter("w:takers:*"),
+    }
     for key in stand.admin.scan_iter(count=10_000):
         if key not in kept:
             stand.admin.unlink(key)

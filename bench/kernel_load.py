@@ -22,7 +22,7 @@ AGENT = "bench"
 
 
 class Link:
-    """One kept connection to the kernel door."""
+    """One kept-alive connection to the kernel door."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
@@ -30,7 +30,7 @@ class Link:
 
     def post(self, path: str, body: Any, status: bytes = b"200") -> bytes:
         raw = json.dumps(body).encode()
-        head = f"POST /v0{path} HTTP/1.1\r\nHost: bench\r\nContent-Length: {len(raw)}\r\n\r\n".encode()
+        head = f"POST /v0{path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(raw)}\r\n\r\n".encode()
         self._socket.sendall(head + raw)
         answer = b""
         while (end := answer.find(b"\r\n\r\n")) < 0:
@@ -51,17 +51,17 @@ class Link:
 
 
 class Agent:
-    """The stream on which executions are assigned, and who waits for which."""
+    """The stream on which executions are assigned, and the callers waiting for them."""
 
     def __init__(self, port: int) -> None:
         self._waiting: dict[str, AsyncResult] = {}
         self._socket = socket.create_connection(("127.0.0.1", port), timeout=60)
         path = f"/v0/agents/stream?agent_id={AGENT}&consumer_id=bench"
-        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+        self._socket.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
         gevent.spawn(self._read)
 
     def session(self, id: str) -> str:
-        """The session of an execution, when it has been assigned."""
+        """The session of an execution, once it has been assigned."""
         waiting = self._waiting.setdefault(id, AsyncResult())
         found = str(waiting.get(timeout=60))
         del self._waiting[id]
@@ -78,7 +78,7 @@ class Agent:
 
 
 def whole(link: Link, agent: Agent) -> None:
-    """One execution from its creation to its end."""
+    """One execution from creation to end."""
     created = json.loads(link.post("/executions", {"agent_id": AGENT, "input": {"n": 1}}, b"201"))
     id = created["id"]
     who = {"execution_id": id, "session_id": agent.session(id)}
@@ -89,7 +89,7 @@ def whole(link: Link, agent: Agent) -> None:
 
 
 def main(port: int, kind: str, connections: int, count: int) -> None:
-    """Every connection begins the next one as soon as it has ended the last, until all are made."""
+    """Each connection starts its next execution when the last has ended, until all are made."""
     agent = Agent(port) if kind == "full" else None
     links = [Link(port) for _ in range(connections)]
     times: list[float] = []

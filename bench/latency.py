@@ -1,7 +1,7 @@
-"""How long one that waits waits: from asking for an empty piece of work to seeing that it is done.
+"""Latency: from asking for an empty piece of work to seeing that it is done.
 
-Both sides are idle when asked, because a worker that is still tidying up after the last job would make the
-next one look slow.
+Both sides are idle when asked, because a worker still cleaning up after its last job would make the next one
+look slow.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from bench.peers import nothing
 from bench.queued import is_complete, succeeded
 from bench.rounds import Contender, Measurement, Reading, interleave
 from bench.stand import Stand, until
-from worker.executions.states import Lane
+from worker.core.states import Lane
 
 NAME = "latency"
-# Longer than either side needs to be idle again.
+# Longer than either side needs to become idle again.
 _PAUSE = 0.01
 _WARM_UP = 20
 _PATIENCE = 10
@@ -63,7 +63,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _round(ask: Callable[[], Callable[[], bool]], asks: int) -> Reading:
-    """`ask` does it once, and tells how to check later that it was done."""
+    """One round: `ask` does it once, and returns how to check later that it was done."""
     times, checks = [], []
     for _ in range(asks):
         time.sleep(_PAUSE)

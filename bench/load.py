@@ -1,4 +1,4 @@
-"""A client of many connections: `python -m bench.load PORT PATH CONNECTIONS REQUESTS BODY`."""
+"""A client with many connections: `python -m bench.load PORT PATH CONNECTIONS REQUESTS BODY`."""
 
 # ruff: noqa: E402
 from gevent import monkey
@@ -15,8 +15,8 @@ _ANSWER = b"HTTP/1.1 200 OK"
 
 
 def main(port: int, path: str, connections: int, requests: int, body: bytes) -> None:
-    """Every connection asks again as soon as it has its answer, until all requests are made."""
-    request = f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode()
+    """Each connection sends its next request on a response, until all requests are made."""
+    request = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     times: list[float] = []
     left = iter(range(requests))
 

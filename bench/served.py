@@ -1,4 +1,4 @@
-"""What the two kinds of server are compared with: one route with one script call, and one that waits."""
+"""The application for comparing both kinds of server: one route with one script call, and one that waits."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import time
 
 from flask import Flask
 
+from worker.core.settings import Settings
 from worker.parts import Parts
-from worker.settings import Settings
 
 DONE = "done"
 
@@ -25,7 +25,7 @@ def create_app() -> Flask:
 
     @app.get("/wait")
     def wait() -> str:
-        time.sleep(seconds)  # as long as somebody else's answer may take
+        time.sleep(seconds)  # as long as an upstream's response may take
         return DONE
 
     return app

@@ -1,6 +1,6 @@
 """gevent against threads, two processes each: short requests that call the store, and slow ones.
 
-This is measured so that the choice of server is on record; no goal hangs on it.
+Measured to document the choice of server; no goal depends on it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
         )
         for threads in _THREADS
     ]
-    # As deployed: patched before any import, and all that the configuration sets.
+    # As deployed: patched before any import, with every setting of the configuration.
     readings = interleave([contender("gevent", "--config", "config/gunicorn.py"), *threaded], rounds, told)
     found = Measurement(NAME, "gevent and gthread, two server processes each", readings)
     found.notes += [

@@ -1,4 +1,4 @@
-"""Where measurements are made: one embedded store that syncs every write, and processes on it."""
+"""The benchmark environment: one embedded store that syncs every write, and processes on it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ import psutil
 import redis
 
 from bench.rounds import WorkMissing
-from worker.local.lifeline import death_signal
+from worker.core.settings import Settings
+from worker.local.parent_guard import death_signal
 from worker.local.valkey import EmbeddedStore
 from worker.parts import Parts
-from worker.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
@@ -30,14 +30,14 @@ PATIENCE = 60.0
 
 @dataclass
 class Stand:
-    """A store of one's own, emptied before each round."""
+    """A store of its own, emptied before each round."""
 
     url: str
     folder: Path
     admin: redis.Redis
 
     def environ(self, **more: str) -> dict[str, str]:
-        """What the processes of the house see: defaults, and where this store is."""
+        """The settings of the measured processes: defaults, and this store's address."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         return {
             **kept,
@@ -79,7 +79,7 @@ class Stand:
                 each.wait()
 
     def spent(self) -> Spent:
-        """What the store has done so far: round trips, commands (those of scripts too), its own time."""
+        """The store's work so far: round trips, commands (including those of scripts), its own time."""
         stats: Any = self.admin.info("stats")
         cpu: Any = self.admin.info("cpu")
         commands: Any = self.admin.info("commandstats")
@@ -111,7 +111,7 @@ class Crowd:
     roots: list[psutil.Process]
 
     def cpu(self) -> float:
-        """Seconds of processor time that they and all their children, also the ended ones, have used."""
+        """Seconds of processor time used by them and all their children, including ended ones."""
         total = 0.0
         for root in self.roots:
             for each in (root, *root.children(recursive=True)):
@@ -123,7 +123,7 @@ class Crowd:
         return total
 
     def kill(self) -> None:
-        """Nothing here is worth a graceful end. Parents first: they would start their children again."""
+        """Kill at once: no graceful end is needed. Parents first: they would restart their children."""
         family = [child for root in self.roots for child in root.children(recursive=True)]
         for each in (*self.roots, *family):
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -131,7 +131,7 @@ class Crowd:
         until(lambda: all(_over(each) for each in family), "processes do not end", every=0.002)
 
     def memory(self) -> int:
-        """Bytes held by all of them, what they share counted once."""
+        """Bytes held by all of them, with shared memory counted once."""
         return sum(
             int(each.memory_full_info().pss)
             for root in self.roots
@@ -140,7 +140,7 @@ class Crowd:
 
 
 def _over(process: psutil.Process) -> bool:
-    """Dead; that whoever inherits it may be slow to bury it does not matter."""
+    """Whether it is dead; its new parent may reap it late, which does not matter."""
     try:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -149,7 +149,7 @@ def _over(process: psutil.Process) -> bool:
 
 @contextmanager
 def stand() -> Iterator[Stand]:
-    """A store on this machine's disk, with the settings that the embedded store always has."""
+    """A store on this machine's disk, with the embedded store's fixed settings."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, EmbeddedStore(folder) as store:
         admin = redis.Redis.from_url(store.url)
         yield Stand(store.url, Path(folder), admin)
@@ -172,7 +172,7 @@ def answers(port: int, path: str) -> bool:
 
 
 def until(check: Callable[[], bool], what: str, *, every: float = 0.005) -> int:
-    """Asks until it is so; returns how often it asked."""
+    """Poll until it is true; return the number of polls."""
     give_up = time.monotonic() + PATIENCE
     asked = 1
     while not check():

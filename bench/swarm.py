@@ -1,4 +1,4 @@
-"""The swarm door beside the floor: verdicts and empty executions a second, one web process each."""
+"""The swarm door compared with the floor: verdicts and empty executions a second, one web process each."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _web(
 
 
 def _listens(port: int) -> bool:
-    """Any answer will do: the floor knows no address but its own."""
+    """Accept any response: the floor has no address but its own."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""How soon the web process answers after it was started, and what it holds by then."""
+"""How soon the web process responds after its start, and what it has loaded by then."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from bench.webapp import MODULES
 from worker.local.valkey import free_port
 
 NAME = "web"
-# What must not have been loaded to answer a request; authors' modules come on top.
-FOREIGN = ("web3", "x402", "eth_account", "bench.agents", "worker.agents.shipped")
+# Must not be loaded to handle a request; authors' modules are extra.
+FOREIGN = ("web3", "x402", "eth_account", "bench.agents", "worker.shipped")
 
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
@@ -52,7 +52,7 @@ def _round(stand: Stand) -> Reading:
 
 
 def _modules(stand: Stand) -> list[str]:
-    """What another start of the same application has loaded when its first request is answered."""
+    """The modules that another start of the same application has loaded at its first response."""
     port = free_port()
     with stand.processes([_gunicorn("bench.webapp:create_app()")], stand.environ(PORT=str(port))):
         until(lambda: answers(port, MODULES), "the web process did not answer", every=0.002)

@@ -1,4 +1,4 @@
-"""The web application as it is deployed, with one more answer: which modules the process has loaded."""
+"""The web application as deployed, plus one route: which modules the process has loaded."""
 
 from __future__ import annotations
 

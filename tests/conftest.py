@@ -1,8 +1,10 @@
-"""What every test may ask for: a real Valkey, a clean store in it."""
+"""Shared fixtures: a real Valkey and a clean store in it."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,11 +14,13 @@ import redis
 import structlog
 
 from tests.engine import Engine
-from worker.delivery.files import DiskFiles
-from worker.executions.watch import Watcher
+from worker.core.settings import Settings
+from worker.engine.watch import Watcher
+from worker.files.store import DiskFiles
 from worker.local.valkey import EmbeddedStore
-from worker.settings import Settings
-from worker.store import connect, connect_blocking
+from worker.store import outage
+from worker.store.client import connect, connect_blocking
+from worker.store.request_counts import RequestCounts
 
 # Importing the EVM libraries raises the interpreter's recursion limit for the whole process. It is done
 # once, here, and undone, so that the order of the tests does not decide what they see.
@@ -28,6 +32,29 @@ def _plain_tracebacks() -> None:
     """Before logs are configured, structlog draws tracebacks with all variables, which takes seconds."""
     renderer = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[structlog.contextvars.merge_contextvars, renderer])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _request_counts_end_with_their_store() -> Iterator[None]:
+    """An application's counting thread ends with its store, before it logs the outage in another test."""
+
+    def count_while_the_store_answers(counts: RequestCounts) -> None:
+        with contextlib.suppress(redis.RedisError):
+            while counts._client.ping():
+                time.sleep(0.5)
+                counts._client.ping()
+                counts.flush()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RequestCounts, "_loop", count_while_the_store_answers)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _bugs_are_counted_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until a test composes a worker: another test's store, gone by now, would hold up whoever counts."""
+    monkeypatch.setattr(outage._bugs, "count", lambda where: None)
+    monkeypatch.setattr(outage._bugs, "add", lambda sample: None)
 
 
 @pytest.fixture(scope="session", name="valkey")

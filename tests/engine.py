@@ -9,28 +9,34 @@ from typing import Any
 
 import redis
 
-from worker.agents.catalog import Catalog
-from worker.agents.declare import Registry
-from worker.delivery.files import Files
-from worker.executions.assignment import Assignment
-from worker.executions.events import Event
-from worker.executions.keys import Keys
-from worker.executions.others import StoreOthers
-from worker.executions.policy import Call, Decision
-from worker.executions.record import Execution
-from worker.executions.remote_store import RemoteStore
-from worker.executions.runners import Runners
-from worker.executions.service import Executions
-from worker.executions.signals import Signals
-from worker.executions.states import Lane
-from worker.executions.store import ExecutionStore, New
-from worker.executions.watch import Watcher
-from worker.ids import new_id
+from worker.capabilities.catalog import Catalog
+from worker.capabilities.declare import Registry
+from worker.capabilities.serving import StoredServing
+from worker.core.ids import new_id
+from worker.core.states import Lane
+from worker.engine.answers import CancelAnswer, ExpireAnswer, RequeueAnswer, SealAnswer, StepBeginAnswer
+from worker.engine.creation import NewExecution
+from worker.engine.events import Event
+from worker.engine.record import Execution
+from worker.engine.service import Executions
+from worker.engine.transitions import ExecutionStore
+from worker.engine.watch import Watcher
+from worker.files.store import Files
+from worker.payments.money_store import HOOKS
+from worker.policy.judge import Decision, PolicyCall
 from worker.queue.clock import Clock
-from worker.queue.keeper import Keeper
+from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
 from worker.queue.rq import RunQueue
 from worker.queue.runner import Runner
+from worker.remote.answers import SEND_JOB, SendJobAnswer
+from worker.remote.assignment import Assignment
+from worker.remote.external_calls import StoreExternalCalls
+from worker.remote.runners import Runners
+from worker.remote.signals import Signals
+from worker.remote.store import RemoteStore
+from worker.store.data_model import Keys
+from worker.store.scripts import Reply
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
@@ -42,7 +48,7 @@ class Crash(BaseException):
     """Ends an attempt as a killed process would: nothing is written any more."""
 
 
-class QuietParent:
+class RecordingSupervisor:
     """Hears what a work process tells its supervisor."""
 
     def __init__(self) -> None:
@@ -63,7 +69,7 @@ class QuietParent:
         self.killed.set()
 
 
-def allow(call: Call) -> Decision:
+def allow(call: PolicyCall) -> Decision:
     return Decision("allow", "all", "")
 
 
@@ -74,19 +80,24 @@ class Engine:
         self.client = client
         self.files = files
         self.keys = Keys()
-        self.store = ExecutionStore(client, keys=self.keys, test_clock=True)
+        self.store = ExecutionStore(client, keys=self.keys, hooks=HOOKS, test_clock=True)
         self.registry = Registry()
-        self.catalog = Catalog(client, self.keys.catalog)
+        self.catalog = Catalog(StoredServing(client, self.keys, test_clock=True))
         self.watcher = watcher or Watcher(client)
         self.queue = RunQueue(client)
-        self.parent = QuietParent()
+        self.parent = RecordingSupervisor()
         self.closing: list[Callable[[], None]] = []
-        self.decide: Callable[[Call], Decision] = allow
-        self.remote_store = RemoteStore(client, self.keys, test_clock=True)
+        self.decide: Callable[[PolicyCall], Decision] = allow
+        self.remote_store = RemoteStore(client, self.keys, hooks=HOOKS, test_clock=True)
         self.assignment = Assignment(self.remote_store)
         self.runners = Runners(self.remote_store, files, step_timeout_us=300 * SECOND)
         self.signals = Signals(
-            self.remote_store, self.runners, files, push=self.queue.push, step_timeout_us=300 * SECOND
+            self.remote_store,
+            self.runners,
+            files,
+            push=self.queue.push,
+            step_timeout_us=300 * SECOND,
+            agent_timeout_us=30 * SECOND,
         )
         self.executions = Executions(
             self.store,
@@ -113,7 +124,7 @@ class Engine:
 
     def new(self, **changes: Any) -> str:
         """The id of a pending execution."""
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "id": new_id(),
             "agent": "a",
             "door": "test",
@@ -123,8 +134,8 @@ class Engine:
             "timeout_us": HOUR,
             "run_limit_us": 600 * SECOND,
         }
-        made, id = self.store.create(New(**{**given, **changes}))
-        assert made
+        outcome, id = self.store.create(NewExecution(**{**options, **changes}))
+        assert outcome
         return id
 
     def take(self, id: str, *, lease_us: int = LEASE) -> Execution:
@@ -141,7 +152,11 @@ class Engine:
         assert found is not None
         return found
 
-    def seal(self, id: str, fence: int, outcome: str = "completed", output: bytes = b"[]") -> str:
+    def stored(self, id: str, field: str) -> int:
+        """A number that only scripts read from the record."""
+        return int(self.client.hget(self.keys.record(id), field) or 0)
+
+    def seal(self, id: str, fence: int, outcome: str = "completed", output: bytes = b"[]") -> SealAnswer:
         payload = b'{"output":%s}' % output if outcome == "completed" else ERROR
         error = b"" if outcome == "completed" else ERROR
         return self.store.seal(
@@ -154,18 +169,18 @@ class Engine:
             payload=payload,
         )
 
-    def cancel(self, id: str) -> str:
+    def cancel(self, id: str) -> CancelAnswer:
         return self.store.cancel(id, b'{"reason":"cancelled by request"}', by="operator")[0]
 
-    def expire(self, id: str) -> str:
+    def expire(self, id: str) -> ExpireAnswer:
         return self.store.expire(id, age=ERROR, latency=ERROR, unpaid=ERROR, deadline=ERROR)
 
-    def lapse(self, id: str) -> tuple[str, str]:
+    def lapse(self, id: str) -> tuple[RequeueAnswer, str]:
         """What the clock does about a lapsed lease."""
         return self.store.requeue(id, None, "lease_lapsed", crashed=ERROR, overtime=ERROR)
 
-    def begin(self, execution: Execution, key: str = "t#1", **changes: Any) -> list[bytes]:
-        given: dict[str, Any] = {
+    def begin(self, execution: Execution, key: str = "t#1", **changes: Any) -> Reply[StepBeginAnswer]:
+        options: dict[str, Any] = {
             "key": key,
             "step": new_id(),
             "tool": "t",
@@ -175,7 +190,20 @@ class Engine:
             "intent": b'{"intent_type":"invoke_tool"}',
             "created": b'{"tool_id":"t","deadline":',
         }
-        return self.store.step_begin(execution.id, execution.fence, **{**given, **changes})
+        return self.store.step_begin(execution.id, execution.fence, **{**options, **changes})
+
+    def send_job(self, id: str, fence: int, step: str, timeout_us: int) -> SendJobAnswer:
+        """Hands a step of a local function to the runners of the tool t, without offering it to any."""
+        return self.remote_store.scripts.run(
+            SEND_JOB,
+            id=id,
+            fence=fence,
+            step=step,
+            tool="t",
+            new_job=new_id(),
+            arguments="null",
+            timeout=timeout_us,
+        ).answer
 
     def kinds(self, id: str) -> list[str]:
         return [event.kind for event in self.store.events(id, limit=20_000)]
@@ -184,7 +212,7 @@ class Engine:
         return [event for event in self.store.events(id, limit=20_000) if event.kind == kind]
 
     def whole(self) -> dict[bytes, Any]:
-        """All that the store holds, to compare."""
+        """All that the store holds, to compare; without requests that other tests' applications count."""
         readers: Mapping[bytes, Callable[[bytes], Any]] = {
             b"string": self.client.get,
             b"hash": self.client.hgetall,
@@ -192,13 +220,19 @@ class Engine:
             b"set": self.client.smembers,
             b"zset": lambda key: self.client.zrange(key, 0, -1, withscores=True),
         }
-        return {key: readers[self.client.type(key)](key) for key in sorted(self.client.keys("*"))}
+        found = {key: readers[self.client.type(key)](key) for key in sorted(self.client.keys("*"))}
+        stats = found.get(self.keys.stats.encode())
+        for name in [name for name in stats or {} if name.startswith(b"worker_http_requests_total")]:
+            del stats[name]
+        if stats == {}:
+            del found[self.keys.stats.encode()]
+        return found
 
     # The work's side
 
     def runner(self, *, lease_us: int = LEASE, step_timeout_us: int = 60 * SECOND) -> Runner:
         presence = Presence(self.store, "express", "w1")
-        keeper = Keeper(self.store, lease_us=lease_us, parent=self.parent, presence=presence)
+        keeper = LeaseKeeper(self.store, lease_us=lease_us, parent=self.parent, presence=presence)
         return Runner(
             self.store,
             capabilities=self.registry.capabilities,
@@ -209,7 +243,7 @@ class Engine:
             name="w1",
             lease_us=lease_us,
             step_timeout_us=step_timeout_us,
-            others=StoreOthers(self.remote_store, self.runners, self.files),
+            external_calls=StoreExternalCalls(self.remote_store, self.runners, self.files),
         )
 
     def agent(self, function: Callable[[Any], Any], **options: Any) -> str:

@@ -1,37 +1,45 @@
-"""The web application: parts and doors put together. The only file that knows all doors."""
+"""The web application: combines parts and doors. The only module that imports all doors."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
+from functools import partial
 from typing import Any
 
 import redis
 import structlog
 from flask import Flask, Response, g, request
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
 from werkzeug.middleware.proxy_fix import ProxyFix
 
-from worker.contracts.task import PaymentRequired
-from worker.doors import cors, hire, kernel, ops, swarm
-from worker.doors.answers import problem_answer, request_id
-from worker.doors.hire_views import required_headers
-from worker.errors import Problem, TooLarge
-from worker.logs import bound, configure
+from worker.core.errors import NotFound as UnknownRoute
+from worker.core.errors import Problem, TooLarge
+from worker.core.logs import bound, configure
+from worker.core.settings import Settings
+from worker.doors import buy, cors, hire, kernel, ops, site, swarm
+from worker.doors.answers import request_id
 from worker.parts import Parts
-from worker.requests_count import RequestCounts
-from worker.settings import Settings
-from worker.store import unavailable
+from worker.store.client import unavailable
+from worker.store.data_version import WrongDataVersion, use_store
+from worker.store.outage import note
+from worker.store.pool import use
+from worker.store.request_counts import RequestCounts
 
 log = structlog.get_logger()
 
 BODY_BYTES = 1 << 20
 HEADER_BYTES = 16 << 10
+_STORE_PAUSE = 1.0
+# On this exit code gunicorn stops instead of restarting the process.
+_HALT = 3
+_RETRY_SECONDS = "5"
 _PAYMENTS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
 
 
 def create_app(settings: Settings | None = None) -> Flask:
-    """The application for these settings, or for those of the environment."""
+    """The application for these settings, or for the environment's."""
     settings = settings or Settings.load(os.environ)
     configure(settings)
     app = Flask("worker", static_folder=None)
@@ -47,29 +55,57 @@ def create_app(settings: Settings | None = None) -> Flask:
     _answer_errors(app)
     app.register_blueprint(ops.door(parts, counts))
     app.register_blueprint(kernel.door(parts))
-    hired = hire.door(parts.hiring, parts.manifest, parts.deliverables, parts.limits, settings)
-    app.register_blueprint(hired)
+    services = hire.HireServices(
+        parts.hiring,
+        parts.tasks,
+        parts.contract_service,
+        parts.deliverables,
+        parts.limits,
+        parts.network,
+        settings,
+        parts.evidence,
+        parts.buying,
+    )
+    app.register_blueprint(hire.door(services, parts.manifest))
+    app.register_blueprint(buy.door(services))
+    app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
-    threading.Thread(target=_warm_up, args=(parts,), name="warm-up", daemon=True).start()
+    # Called by the serving process, see worker/web.py; tests that only call the application skip it.
+    app.extensions["begin"] = partial(_begin, parts)
     return app
 
 
-def _warm_up(parts: Parts) -> None:
-    """Connects before the first request needs it; a store that is away is the requests' matter."""
-    try:
-        parts.client.ping()
-    except redis.RedisError:
-        log.warning("web.store_away")
+def _begin(parts: Parts) -> None:
+    threading.Thread(target=_join_store, args=(parts,), name="join-store", daemon=True).start()
+
+
+def _join_store(parts: Parts) -> None:
+    """Connects before the first request; exits if the store's data version is not this release's."""
+    while True:
+        try:
+            use_store(parts.client, parts.keys)
+            return parts.witness.keep_vouching()
+        except redis.RedisError as error:
+            note(error, "web.start")
+            time.sleep(_STORE_PAUSE)
+        except WrongDataVersion as wrong:
+            log.error("web.wrong_data_version", reason=wrong.message)
+            os._exit(_HALT)
 
 
 def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.before_request
     def begin() -> None:
+        use("request")  # a keep-alive connection serves several requests
+        g.began = time.monotonic()
         g.request_id = request_id(request.headers.get("X-Request-Id"))
         g.logging = bound(request_id=g.request_id)
         g.logging.__enter__()
-        # Payments have a bound of their own, and a refusal that says more.
+        if "//" in request.environ["PATH_INFO"]:
+            # The router would redirect to a URL built from the Host header.
+            raise NotFound()
+        # Payment headers have their own limit and a more specific refusal.
         others = [pair for pair in request.headers if pair[0].upper() not in _PAYMENTS]
         if sum(len(name) + len(value) + 4 for name, value in others) > HEADER_BYTES:
             raise Problem(
@@ -77,7 +113,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
                 code="HEADERS_TOO_LARGE",
                 status=431,
                 expected=f"at most {HEADER_BYTES} bytes",
-                advice="Send fewer or shorter headers; nothing was charged.",
+                advice="Send fewer or shorter headers. You were not charged.",
             )
 
     @app.teardown_request
@@ -89,23 +125,24 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.after_request
     def end(response: Response) -> Response:
         response.headers["X-Request-Id"] = g.request_id
-        counts.count(request.endpoint or "unknown", response.status_code)
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        if response.status_code == 503:
+            # Temporary refusals and transient failures say when to retry.
+            response.headers.setdefault("Retry-After", _RETRY_SECONDS)
+        took = time.monotonic() - g.began if "began" in g else None
+        counts.count(request.endpoint or "unknown", response.status_code, took)
         return response
 
 
 def _answer_errors(app: Flask) -> None:
-    """Whatever is raised becomes an answer in the door's own form; nothing of it leaks."""
+    """Turns every exception into an answer in the door's error format; no internals leak."""
 
     def answer(problem: Problem) -> Any:
         if swarm.is_asked():
             return swarm.refuse(problem)
-        # What no door knows is most likely a seeker's mistake, unless it was meant for the kernel.
+        # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        form = hire.render_problem if door == hire.NAME else kernel.render_problem
-        response = problem_answer(problem, form)
-        if isinstance(problem, PaymentRequired):
-            response.headers.update(required_headers(problem))
-        return response
+        return hire.refuse(problem) if door in (hire.NAME, buy.NAME) else kernel.refuse(problem)
 
     @app.errorhandler(Problem)
     def on_problem(problem: Problem) -> Any:
@@ -113,10 +150,10 @@ def _answer_errors(app: Flask) -> None:
 
     @app.errorhandler(redis.RedisError)
     def on_store(error: redis.RedisError) -> Any:
-        away = unavailable(error)
-        if away is None:
-            log.exception("web.store_error")
-        return answer(away or Problem())
+        note(error, "web")
+        refused = unavailable(error) or Problem()
+        refused.charged = None  # the payment's state in the store is unknown
+        return answer(refused)
 
     @app.errorhandler(HTTPException)
     def on_http(error: HTTPException) -> Any:
@@ -127,18 +164,20 @@ def _answer_errors(app: Flask) -> None:
 
     @app.errorhandler(Exception)
     def on_anything(error: Exception) -> Any:
-        log.exception("web.request_failed")
-        return answer(Problem())
+        note(error, "web")
+        return answer(Problem(charge_known=False))
 
 
 def _from_http(error: HTTPException) -> Problem:
     if isinstance(error, RequestEntityTooLarge):
         return TooLarge("request body too large", expected=f"at most {BODY_BYTES} bytes")
+    if error.code == 404 and request.path.startswith("/v0"):
+        return UnknownRoute(f"no such route; {kernel.OTHER_PROTOCOL}")
     known = {
-        400: ("INVALID_REQUEST", "Mend the request; nothing was charged."),
-        404: ("NOT_FOUND", "What there is stands in /openapi.json; nothing was charged."),
-        405: ("METHOD_NOT_ALLOWED", "Use a method that Allow names; nothing was charged."),
-        415: ("UNSUPPORTED_MEDIA_TYPE", "Send application/json; nothing was charged."),
+        400: ("INVALID_REQUEST", "Fix the request and retry. You were not charged."),
+        404: ("NOT_FOUND", "See /openapi.json for the routes. You were not charged."),
+        405: ("METHOD_NOT_ALLOWED", "Use a method listed in Allow. You were not charged."),
+        415: ("UNSUPPORTED_MEDIA_TYPE", "Send application/json. You were not charged."),
     }
     status = error.code or 500
     code, advice = known.get(status, known[400])

@@ -1,4 +1,4 @@
-"""Agents for tests with real processes: each does one thing that can go wrong, on both lanes."""
+"""Agents for tests with real processes, on both lanes; each fails in one way."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from worker import InvalidInput, Transient, agent, tool
 
 
 def trace(job: Any, word: str) -> None:
-    """One line in a file that outlives whoever is killed; appending is atomic."""
+    """Appends a line to a file that outlives a killed process; appending is atomic."""
     line = f"{job.id} {job.attempt} {os.getpid()} {time.monotonic():.6f} {word}\n"
     file = os.open(os.environ["E2E_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.write(file, line.encode())
@@ -22,7 +22,7 @@ def trace(job: Any, word: str) -> None:
 
 
 def both(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The same function on the express lane and, with `-queued` to its name, on the queue."""
+    """Registers the function on the express lane and, with `-queued` added to its name, on the queue."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         agent(name, inline=True, **options)(function)
@@ -34,14 +34,14 @@ def both(name: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[.
 
 @both("quick")
 def quick(job: Any) -> dict[str, Any]:
-    """Answers at once."""
+    """Returns at once."""
     trace(job, "begin")
     return {"n": job.input["n"], "attempt": job.attempt}
 
 
 @both("nap")
 def nap(job: Any) -> dict[str, Any]:
-    """Sleeps `seconds` in its first `attempts` attempts (in all, if not said), without looking up."""
+    """Sleeps `seconds` in its first `attempts` attempts (by default in all), without calling its job."""
     trace(job, "begin")
     if job.attempt <= job.input.get("attempts", 99):
         time.sleep(job.input["seconds"])
@@ -60,7 +60,7 @@ def crash(job: Any) -> dict[str, Any]:
 
 @both("overtime", time_limit=1.0)
 def overtime(job: Any) -> None:
-    """Sleeps far beyond its limit, and so does the program it starts."""
+    """Sleeps far beyond its limit, and so does its child program."""
     program = subprocess.Popen(["sleep", "600"])
     trace(job, f"child:{program.pid}")
     time.sleep(600)
@@ -68,7 +68,7 @@ def overtime(job: Any) -> None:
 
 @both("forked")
 def forked(job: Any) -> dict[str, Any]:
-    """Leaves a copy of its process behind, which holds all that was open, and dies in its first attempt."""
+    """Leaves a fork with all its open files behind, and dies in its first attempt."""
     if job.attempt == 1:
         pid = os.fork()
         if pid == 0:
@@ -81,7 +81,7 @@ def forked(job: Any) -> dict[str, Any]:
 
 @both("deaf")
 def deaf(job: Any) -> None:
-    """Computes for ever and never calls its job."""
+    """Computes forever and never calls its job."""
     trace(job, "begin")
     while True:
         pass
@@ -107,7 +107,7 @@ def add(job: Any, a: int, b: int) -> int:
 
 @both("chores", time_limit=120.0)
 def chores(job: Any) -> dict[str, Any]:
-    """A bit of everything, with pauses in which a process may die."""
+    """Mixes steps, progress, text and a file, with pauses in which its process may be killed."""
     trace(job, "begin")
     number, pause = job.input["n"], job.input["pause"]
     job.progress(0.1, "begun")
@@ -134,7 +134,7 @@ def files(job: Any) -> dict[str, Any]:
 
 @both("picky")
 def picky(job: Any) -> None:
-    """Refuses whatever it is given."""
+    """Rejects every input."""
     raise InvalidInput(field="n", expected="a whole number", received=job.input.get("n"))
 
 
@@ -146,7 +146,7 @@ def broken(job: Any) -> None:
 
 @both("shaky")
 def shaky(job: Any) -> dict[str, Any]:
-    """Meets a passing fault in its first attempt."""
+    """Fails transiently in its first attempt."""
     trace(job, "begin")
     if job.attempt == 1:
         raise Transient("the line was busy")

@@ -1,6 +1,6 @@
-"""A small proxy between seeker and worker that loses, holds back or changes what a test wants it to.
+"""A proxy between seeker and worker that drops, delays or changes messages on request.
 
-One connection carries one request. The worker's PUBLIC_URL is the proxy's, so everything comes through.
+One request per connection. The worker's PUBLIC_URL is the proxy's, so all traffic passes through it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAYMENT = re.compile(rb"\r\n(?:payment-signature|x-payment): *([^\r]+)", re.IGN
 
 @dataclass
 class Proxy:
-    """`on_payment` is used up by requests with a payment; `rewrite` sees every whole answer."""
+    """Requests with a payment use up `on_payment`; `rewrite` gets every complete response."""
 
     target: int
     on_payment: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ def _whole_request(client: socket.socket) -> bytes:
             return b""
         data += piece
     head, _, body = data.partition(b"\r\n\r\n")
-    # Kept-alive connections would mix requests; the answer's "close" ends this one.
+    # Keep-alive would mix requests on one connection; "Connection: close" in the response ends it.
     head = re.sub(rb"\r\nconnection: [^\r]*", b"", head, flags=re.IGNORECASE)
     length = _LENGTH.search(head)
     while length and len(body) < int(length[1]):

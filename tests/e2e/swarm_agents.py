@@ -1,4 +1,4 @@
-"""Agents for tests of the swarm door, opened by swarm.toml. Every run of `count` is a step in its log."""
+"""Agents for tests of the swarm door, enabled in swarm.toml. Each run of `count` logs one step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def note(word: str) -> str:
 
 @agent("count", inline=True, time_limit=20)
 def count(job: Any) -> dict[str, Any]:
-    """Sleeps as long as it is told, as one step, and answers with what it was given."""
+    """Sleeps as long as requested, as one step, and returns its input."""
     job.tool("note", word="began")
     time.sleep(job.input.get("seconds", 0))
     return {
@@ -35,27 +35,27 @@ def count(job: Any) -> dict[str, Any]:
 
 @agent("nothing", inline=True)
 def nothing(job: Any) -> dict[str, Any]:
-    """As little as a kernel accepts."""
+    """Returns the minimum that a kernel accepts."""
     return {"answer": ""}
 
 
 @agent("nap", inline=True, time_limit=20)
 def nap(job: Any) -> str:
-    """Work of another door that keeps a process busy."""
+    """Work of another door that occupies a process."""
     time.sleep(job.input["seconds"])
     return "slept"
 
 
 @agent("writer", inline=True)
 def writer(job: Any) -> str:
-    """Returns text, and a file beside it."""
+    """Returns text and writes a file."""
     job.file("notes.md", "# found\n", mime="text/markdown")
     return "a text, not an object"
 
 
 @agent("wrong", inline=True)
 def wrong(job: Any) -> Any:
-    """Does what it is asked to do wrong."""
+    """Fails in the requested way."""
     match job.input.get("do"):
         case "refuse":
             raise InvalidInput(field="do", expected="something else", received="refuse")

@@ -1,4 +1,4 @@
-"""The measurements run, do all their work, and write down what they saw. Nothing here is about speed."""
+"""The benchmarks run, complete their work and write their figures. Nothing here tests speed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module", name="report")
 def _report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What one quick run of everything wrote into a folder that did not exist yet."""
+    """The report of one quick run of all benchmarks, written into a new folder."""
     path = tmp_path_factory.mktemp("bench") / "results" / "quick.json"
     done = bench("--quick", "--json", str(path))
     assert done.returncode == 0, done.stderr
@@ -44,16 +44,16 @@ def _report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
-def test_everything_is_measured_beside_its_peers(report: dict[str, Any]) -> None:
-    """Each measurement names its contenders, says that the run was quick, and where it was made."""
+def test_every_benchmark_names_its_contenders(report: dict[str, Any]) -> None:
+    """Each measurement names its contenders, marks the run as quick, and says where it was made."""
     found = {each["name"]: set(each["contenders"]) for each in report["measurements"]}
     assert found == CONTENDERS
     assert report["quick"] is True
     assert report["machine"]["cpus"] and report["machine"]["libraries"]["rq"]
 
 
-def test_all_work_was_done(report: dict[str, Any]) -> None:
-    """Every contender had work, and every piece of it was found complete afterwards."""
+def test_every_contender_completed_its_work(report: dict[str, Any]) -> None:
+    """Every contender had work, and all of it was verified as complete."""
     for measurement in report["measurements"]:
         for name, contender in measurement["contenders"].items():
             figures = contender["median"]
@@ -61,8 +61,8 @@ def test_all_work_was_done(report: dict[str, Any]) -> None:
             assert figures["done"] == figures["asked"] > 0, f"{measurement['name']} {name}"
 
 
-def test_every_figure_is_a_number_with_its_spread(report: dict[str, Any]) -> None:
-    """A figure is never missing or negative; only processor time may be too short to be seen."""
+def test_every_figure_is_non_negative(report: dict[str, Any]) -> None:
+    """No figure is missing or negative; only CPU time may be too short to measure."""
     for measurement in report["measurements"]:
         for contender in measurement["contenders"].values():
             assert set(contender["median"]) == set(contender["spread"])
@@ -72,8 +72,8 @@ def test_every_figure_is_a_number_with_its_spread(report: dict[str, Any]) -> Non
                 assert figure > 0 or name.endswith("_us")
 
 
-def test_goals_have_a_verdict(report: dict[str, Any]) -> None:
-    """Each goal says what was found, what was wanted and whether it is met; serving has none."""
+def test_every_goal_has_a_verdict(report: dict[str, Any]) -> None:
+    """Each goal has the measured value, the target and whether it is met; serving has none."""
     goals = {each["name"]: each["goals"] for each in report["measurements"]}
     assert {name: len(found) for name, found in goals.items()} == {
         "throughput": 3,
@@ -90,8 +90,8 @@ def test_goals_have_a_verdict(report: dict[str, Any]) -> None:
         assert goal["met"] is wanted
 
 
-def test_an_unknown_name_is_refused() -> None:
-    """A measurement that does not exist is named, and nothing is measured."""
+def test_unknown_benchmark_is_refused() -> None:
+    """An unknown benchmark is named in the error, and nothing is measured."""
     done = bench("throughput", "throughputs", "--quick")
     assert done.returncode == 2
     assert "throughputs" in done.stderr and not done.stdout

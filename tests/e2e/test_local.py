@@ -1,4 +1,4 @@
-"""`worker local`: one command whose whole tree comes up, heals and goes away together."""
+"""`worker local`: its process tree starts, recovers and stops as one."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ import stat
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psutil
+from eth_account import Account
 
 from tests.e2e.conftest import Measure
 from tests.e2e.tree import Local, gone, kill
 from tests.waiting import eventually
+from worker.core.settings import Settings
+from worker.local.chain import ETHER, LocalChain
+from worker.local.facilitator import LocalFacilitator
+from worker.local.httpd import JsonServer, as_json
+from worker.local.tree import _ready
 
 Make = Callable[..., Local]
-# What other programs rely on; the chain's part of it comes with the chain.
+# Fields that other programs rely on; the chain's fields are added with the chain.
 NAMES = {"url", "redis", "network", "worker_wallet", "worker_agent_id", "kernel_token", "swarm"}
 
 
 def _named(local: Local, word: str) -> list[psutil.Process]:
-    """Members of the tree whose command line has this word, parents first."""
+    """Processes of the tree whose command line contains this word, parents first."""
     found: list[tuple[psutil.Process, int]] = []
     for process in local.members():
         with contextlib.suppress(psutil.Error):
@@ -37,7 +44,7 @@ def _named(local: Local, word: str) -> list[psutil.Process]:
 
 
 def _computed(local: Local) -> float:
-    """Seconds of processor time that the tree has used so far."""
+    """Seconds of CPU time used by the tree so far."""
     total = 0.0
     for process in local.members():
         with contextlib.suppress(psutil.Error):
@@ -53,8 +60,8 @@ def _answers(local: Local, path: str = "/health") -> bool:
         return False
 
 
-def test_local_json_says_what_others_need(local: Local) -> None:
-    """Its names are as published, its values work, and nobody else may read it."""
+def test_local_json_has_its_published_fields(local: Local) -> None:
+    """The published fields are present, their values work, and only the owner can read the file."""
     facts = local.facts
     assert facts.keys() >= NAMES
     assert facts["url"] == f"http://127.0.0.1:{local.port}"
@@ -69,38 +76,38 @@ def test_local_json_says_what_others_need(local: Local) -> None:
     assert local.parts.client.ping()
 
 
-def test_secrets_are_not_in_the_log(local: Local) -> None:
-    """What the file holds is told to nobody who reads the output."""
+def test_secrets_stay_out_of_the_log(local: Local) -> None:
+    """No secret from local.json appears in the output."""
     facts, log = local.facts, local.log_file.read_text()
     for secret in (facts["kernel_token"], facts["swarm"]["password"], facts["redis"].split("@")[0][9:]):
         assert secret not in log
 
 
-def test_everything_is_ready(local: Local) -> None:
-    """Ready means ready: all doors answer, both lanes work, and only the operator is told more."""
+def test_ready_worker_serves_all_doors_and_lanes(local: Local) -> None:
+    """Ready means all doors answer and both lanes work; only the operator gets details."""
     answer = local.request("GET", "/ready")
     assert (answer.status, answer.body["status"]) == (200, "ready")
     assert set(answer.body["checks"].values()) == {"ok"}
     assert local.request("GET", "/health").body == {"status": "ok"}
     assert local.request("GET", "/ready", headers={"Authorization": "Bearer x"}).status == 401
     for agent in ("quick", "quick-queued"):
-        made = local.request("POST", "/v0/executions", {"agent_id": agent, "input": {"n": 5}})
-        assert made.status == 201
-        assert local.output(made.body["id"]) == {"n": 5, "attempt": 1}
+        created = local.request("POST", "/v0/executions", {"agent_id": agent, "input": {"n": 5}})
+        assert created.status == 201
+        assert local.output(created.body["id"]) == {"n": 5, "attempt": 1}
 
 
-def test_it_has_the_processes_that_were_asked_for(local: Local) -> None:
-    """`--web 2 --work 2`: a gunicorn with two workers, two trees with a clock and two lanes each."""
+def test_process_counts_follow_the_options(local: Local) -> None:
+    """`--web 2 --work 2`: a gunicorn with two workers; two trees, each with a clock, two lanes and checks."""
     web, work = _named(local, "gunicorn"), _named(local, "worker work")
     assert len(web) == 1 + 2
-    assert len(work) == 2 * (1 + 3)
+    assert len(work) == 2 * (1 + 4)
     assert len(_named(local, "valkey-server")) == 1
 
 
 def test_killed_processes_are_replaced(local: Local, measure: Measure) -> None:
-    """Whatever is killed comes back: a web process, its master, a warm process, a work tree, the store."""
+    """Any killed process is replaced: web process, gunicorn master, warm process, work tree, store."""
     time.sleep(max(0.0, 1.2 - (time.time() - psutil.Process(_pid(local)).create_time())))
-    for what, word, at in (
+    for role, word, at in (
         ("web process", "gunicorn", -1),
         ("gunicorn", "gunicorn", 0),
         ("warm process", "worker work", -1),
@@ -116,8 +123,8 @@ def test_killed_processes_are_replaced(local: Local, measure: Measure) -> None:
             pids = {process.pid for process in _named(local, word)}
             return not family & pids and len(pids) == many and _answers(local, "/ready")
 
-        eventually(whole, 12, f"the {what} is replaced: {before}")
-        measure(f"kill -9 of {what} -> whole again", time.monotonic() - killed)
+        eventually(whole, 12, f"the {role} is replaced: {before}")
+        measure(f"kill -9 of {role} -> whole again", time.monotonic() - killed)
     for agent in ("quick", "quick-queued"):
         assert local.output(local.create(agent, n=6)) == {"n": 6, "attempt": 1}
 
@@ -127,8 +134,8 @@ def _pid(local: Local) -> int:
     return local.program.pid
 
 
-def test_a_second_start_on_its_directory_is_refused(local: Local) -> None:
-    """Two trees on one state directory: the second says so at once, and the first does not notice."""
+def test_second_start_on_a_state_directory_is_refused(local: Local) -> None:
+    """A second tree on a state directory is refused at once, and the first is not affected."""
     about = local.about.read_bytes()
     second = Local(local.state.parent)
     second.log_file = local.state.parent / "second.log"
@@ -142,7 +149,7 @@ def test_a_second_start_on_its_directory_is_refused(local: Local) -> None:
 
 
 def test_a_taken_port_is_refused(local: Local, own: Make) -> None:
-    """A port where somebody else listens is named, before anything is left running."""
+    """A port in use is named in the error, before any process is left running."""
     other = own()
     other.port = local.port
     program = other.launch()
@@ -154,8 +161,36 @@ def test_a_taken_port_is_refused(local: Local, own: Make) -> None:
     assert _answers(local, "/ready")
 
 
-def test_sigterm_ends_the_whole_tree(own: Make, measure: Measure) -> None:
-    """No process is left and nobody is told of a tree; a second start is quick, and knows what was known."""
+def test_ready_on_an_idle_chain(own: Make, tmp_path: Path) -> None:
+    """A chain that mines on demand has no new blocks; the worker still becomes ready."""
+    gas = Account.create()
+    chain = LocalChain(tmp_path / "chain", idle_seconds=10**9, ether={gas.address: ETHER})
+    with chain, LocalFacilitator(chain.url, "0x" + bytes(gas.key).hex()) as facilitator:
+        local = own(FACILITATOR_URL=facilitator.url, RPC_URL=chain.url)
+        for _ in range(2):  # the second time with a store that is older than its server
+            local.start()
+            answer = local.request("GET", "/ready")
+            assert (answer.status, answer.body["checks"]["books"]) == (200, "ok")
+            local.program.process.terminate()  # type: ignore[union-attr]
+            assert local.program is not None and local.program.ends(40) == 0
+
+
+def test_unready_message_names_the_reasons() -> None:
+    """The message gives the reasons from /ready, not only the status."""
+    readiness = {
+        "status": "failing",
+        "checks": {"store": "ok", "books": "being compared"},
+        "failing": ["books"],
+    }
+    for body, message in ((readiness, "not ready: books: being compared"), ([], "not ready: HTTP 503")):
+        server = JsonServer(lambda *_, body=body: as_json(503, body))  # type: ignore[misc]
+        server.start()
+        assert _ready(Settings.load({"PORT": str(server.port)})) == message
+        server.close()
+
+
+def test_sigterm_ends_all_processes(own: Make, measure: Measure) -> None:
+    """No process is left and local.json is gone; a second start is quick and keeps its data."""
     local = own(FACILITATOR_URL="")
     cold = local.start()
     for name in ("rpc", "facilitator"):
@@ -176,7 +211,7 @@ def test_sigterm_ends_the_whole_tree(own: Make, measure: Measure) -> None:
     measure("worker local, first start", cold)
     measure("worker local, second start", warm)
     measure("worker local, second start, processor time of all its processes", computed)
-    # On a machine that others use, the time that it takes is theirs; what it computes is ours.
+    # On a shared machine elapsed time is unreliable; CPU time is the worker's own.
     busy = os.getloadavg()[0] > (os.cpu_count() or 1)
     assert warm < 3 or (busy and computed < 5 and warm < 15)
     assert local.output(id) == {"n": 7, "attempt": 1}
@@ -186,8 +221,8 @@ def test_sigterm_ends_the_whole_tree(own: Make, measure: Measure) -> None:
     assert "Traceback" not in local.log_file.read_text()
 
 
-def test_an_open_stream_does_not_hold_it_up(own: Make, measure: Measure) -> None:
-    """A follower gets a clean end and may come back for the rest; idle connections are let go."""
+def test_open_stream_does_not_delay_shutdown(own: Make, measure: Measure) -> None:
+    """A follower gets a clean end and can resume; idle connections are closed."""
     local = own(HANDBACK_GRACE="0")
     local.start()
     id = local.create("nap", seconds=60)
@@ -197,21 +232,21 @@ def test_an_open_stream_does_not_hold_it_up(own: Make, measure: Measure) -> None
     link.request("GET", f"/v0/executions/{id}/stream", headers={"Authorization": f"Bearer {token}"})
     stream = link.getresponse()
     assert b"retry" in stream.readline()
-    kept = http.client.HTTPConnection("127.0.0.1", local.port, timeout=15)
-    kept.request("GET", "/health")
-    assert kept.getresponse().read()
+    connection = http.client.HTTPConnection("127.0.0.1", local.port, timeout=15)
+    connection.request("GET", "/health")
+    assert connection.getresponse().read()
     silent = socket.create_connection(("127.0.0.1", local.port))
     asked = local.program.signal(signal.SIGTERM)  # type: ignore[union-attr]
     assert local.program.ends(10) == 0  # type: ignore[union-attr]
     measure("SIGTERM -> worker local gone, with a stream open", time.monotonic() - asked)
     assert time.monotonic() - asked < 8
     assert b"event: execution.started" in stream.read()
-    for each in (link, kept, silent):
+    for each in (link, connection, silent):
         each.close()
 
 
-def test_it_ends_with_its_parent(own: Make, measure: Measure) -> None:
-    """kill -9 of whoever started it: the whole tree goes, the chain and the facilitator too."""
+def test_worker_ends_with_its_parent(own: Make, measure: Measure) -> None:
+    """kill -9 of its parent process ends the whole tree, including chain and facilitator."""
     local = own(FACILITATOR_URL="")
     parent = "import subprocess, sys; subprocess.run(sys.argv[1:])"
     local.start(sys.executable, "-c", parent)
@@ -223,8 +258,8 @@ def test_it_ends_with_its_parent(own: Make, measure: Measure) -> None:
     assert not local.about.exists()
 
 
-def test_its_children_end_with_it(own: Make, measure: Measure) -> None:
-    """kill -9 of `worker local` itself: its children go too, and a new one can start at once."""
+def test_children_end_with_the_worker(own: Make, measure: Measure) -> None:
+    """kill -9 of `worker local` itself ends its children too, and a new one can start at once."""
     local = own()
     local.start()
     id = local.create("quick", n=8)
@@ -237,8 +272,8 @@ def test_its_children_end_with_it(own: Make, measure: Measure) -> None:
     assert local.output(id) == {"n": 8, "attempt": 1}
 
 
-def test_it_can_be_stopped_while_it_starts(own: Make) -> None:
-    """SIGTERM at any moment of the start ends all of it, and nobody is told of a tree that never was."""
+def test_stop_during_start_leaves_nothing(own: Make) -> None:
+    """SIGTERM at any moment of the start ends every process, and no local.json is left."""
     for delay in (0.25, 0.5, 0.7):
         local = own()
         program = local.launch()
@@ -251,8 +286,8 @@ def test_it_can_be_stopped_while_it_starts(own: Make) -> None:
         assert not local.about.exists()
 
 
-def test_the_environment_wins_over_defaults_unless_it_is_empty(own: Make) -> None:
-    """Settings given are taken, settings given as nothing are not: no door is open for want of a token."""
+def test_environment_overrides_defaults_unless_empty(own: Make) -> None:
+    """Settings with a value are used, empty ones ignored: an empty token does not open a door."""
     local = own(WEB_CONCURRENCY="2", KERNEL_TOKEN=" ", SWARM_KEYS="", WORKER_AGENT_ID="agent_mine")
     local.start()
     assert len(_named(local, "gunicorn")) == 1 + 2
@@ -261,21 +296,22 @@ def test_the_environment_wins_over_defaults_unless_it_is_empty(own: Make) -> Non
     assert local.request("GET", "/v0/executions", headers={"Authorization": "Bearer "}).status == 401
 
 
-def test_a_bad_start_is_told_and_leaves_nothing(own: Make) -> None:
-    """Wrong settings are listed together; agents that cannot be loaded end the start."""
+def test_invalid_settings_fail_the_start_cleanly(own: Make) -> None:
+    """All wrong settings, and agents that cannot be loaded, are listed together; nothing is started."""
     local, other = own(EXECUTION_TIMEOUT="soon", NETWORK="mars"), own(WORKER_AGENTS="no_such_module")
     programs = local.launch(), other.launch()
-    assert [program.ends(15) for program in programs] == [2, 1]
+    assert [program.ends(15) for program in programs] == [2, 2]
     assert "EXECUTION_TIMEOUT" in programs[0].log and "NETWORK" in programs[0].log
-    assert "Traceback" not in programs[0].log
-    assert "no_such_module" in programs[1].log and "work ended" in programs[1].log
+    assert "WORKER_AGENTS  no module no_such_module" in programs[1].log
+    for program in programs:
+        assert "Traceback" not in program.log and len(program.log.splitlines()) < 10
     for each in (local, other):
         assert not each.members()
         assert not each.about.exists()
 
 
-def test_sigint_ends_it_in_order(own: Make, measure: Measure) -> None:
-    """^C reaches only `worker local`, which ends its children: running work still gets its grace."""
+def test_sigint_shuts_down_gracefully(own: Make, measure: Measure) -> None:
+    """^C reaches only `worker local`, which stops its children: running work still gets its grace period."""
     local = own(HANDBACK_GRACE="5")
     local.start()
     id = local.create("nap", seconds=1.0)

@@ -1,4 +1,4 @@
-"""Hundreds of executions while processes are killed at random: each ends once, and nothing is lost."""
+"""Hundreds of executions while processes are killed at random: each ends once and none is lost."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import redis
 from tests.e2e.conftest import Measure
 from tests.e2e.tree import Local, Trace, check_log, kill
 from tests.waiting import eventually
-from worker.executions.record import Execution
+from worker.engine.record import Execution
 
 PAUSE = 0.05
 
 
-class Killer(threading.Thread):
+class ProcessKiller(threading.Thread):
     """kill -9 of one process of the work trees each second: a warm one, a clock or a whole tree's parent.
 
-    With `store`, every fifth time of the store.
+    With `store`, every fifth kill hits the store.
     """
 
     def __init__(self, local: Local, seed: int, *, store: bool, most: int) -> None:
@@ -50,10 +50,10 @@ class Killer(threading.Thread):
                 continue
             parents = {process.ppid() for process in work if _alive(process)}
             victim = self._random.choice(work)
-            what = "parent" if victim.pid in parents else "child"
+            victim_kind = "parent" if victim.pid in parents else "child"
             with contextlib.suppress(ProcessLookupError):
                 kill(victim.pid)
-                self.killed[what] += 1
+                self.killed[victim_kind] += 1
 
     def _work(self) -> list[psutil.Process]:
         found = []
@@ -87,7 +87,7 @@ def test_every_execution_ends_once(
     seed = random.randrange(2**32)
     local = own("--work", "2")
     local.start()
-    killer = Killer(local, seed, store=store, most=many // 25)
+    killer = ProcessKiller(local, seed, store=store, most=many // 25)
     began = time.monotonic()
     killer.start()
     try:
@@ -113,7 +113,7 @@ def test_every_execution_ends_once(
 
 
 def _create(local: Local, number: int) -> str:
-    """One execution a number, however often the store does not answer."""
+    """Creates one execution per number, retrying while the store does not answer."""
     agent = ("chores", "chores-queued")[number % 2]
     while True:
         try:
@@ -135,7 +135,7 @@ def _open(local: Local) -> int:
 
 
 def _check(local: Local, execution: Execution, number: int, runs: list[Trace]) -> None:
-    """One end and the right one; each step, word and mark of it once, however often it was begun."""
+    """One correct end; each step, word and mark appears once, however often it was started."""
     log = local.log(execution.id)
     check_log(log)
     kinds = Counter(str(event.kind) for event in log)
@@ -146,10 +146,10 @@ def _check(local: Local, execution: Execution, number: int, runs: list[Trace]) -
         return
     assert execution.state == "completed"
     output = local.parts.executions.output(execution)
-    kept = local.parts.store.steps(execution.id)
-    assert output == {"n": number, "sum": number + 2, "token": kept["once:token"].decode().strip('"')}
-    said = "".join(event.data()["text"] for event in log if event.kind == "output.chunk")
-    assert said == f"first {number + 1}\nsecond {number + 2}\n"
+    steps = local.parts.store.steps(execution.id)
+    assert output == {"n": number, "sum": number + 2, "token": steps["once:token"].decode().strip('"')}
+    text = "".join(event.data()["text"] for event in log if event.kind == "output.chunk")
+    assert text == f"first {number + 1}\nsecond {number + 2}\n"
     done = [event.step_id for event in log if event.kind == "step.completed"]
     assert len(done) == len(set(done)) == kinds["step.created"] == 2
     assert kinds["file.written"] == 1
@@ -161,7 +161,7 @@ def _check(local: Local, execution: Execution, number: int, runs: list[Trace]) -
 
 
 def _check_nothing_is_left(local: Local, many: int) -> None:
-    """No lease, no timer, no message: every list is as if nothing had been killed."""
+    """No lease, timer or message remains: every list is as it would be without kills."""
     client, keys, store = local.parts.client, local.parts.keys, local.parts.store
     for key in (keys.leases, keys.queued, keys.timers, keys.deadlines, keys.step_deadlines):
         assert not client.zcard(key), key

@@ -1,4 +1,4 @@
-"""The store is killed in the middle of everything: callers are told to wait, and all goes on by itself."""
+"""The store is killed under load: callers are told to retry, and everything recovers by itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TEXT = "".join(f"line {number}\n" for number in range(LINES))
 
 @contextmanager
 def store_away(local: Local, seconds: float = AWAY) -> Iterator[None]:
-    """Kills the store and sits on its port, so that no new one comes up; whoever connects is cut off."""
+    """Kills the store and occupies its port, so that none restarts; closes every incoming connection."""
     port = urlsplit(local.facts["redis"]).port
     with socket.socket() as squatter:
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -59,7 +59,7 @@ def _cut_off(squatter: socket.socket) -> None:
 
 
 def _restart(local: Local) -> None:
-    """Kills the store once; it is back in a moment."""
+    """Kills the store once; it restarts at once."""
     before = local.store_pid()
     dead = kill(before)
     eventually(lambda: local.store_pid() not in (0, before), 5, f"a new store since {dead}")
@@ -76,7 +76,7 @@ def _shell(local: Local, agent: str, **input: object) -> subprocess.Popen[bytes]
 
 
 class Follower(threading.Thread):
-    """Reads an execution's stream over HTTP as a patient client does: it comes back where it was."""
+    """Reads an execution's stream over HTTP as a patient client does, resuming where it stopped."""
 
     def __init__(self, local: Local, id: str) -> None:
         super().__init__()
@@ -121,8 +121,8 @@ class Follower(threading.Thread):
             link.close()
 
 
-def test_everything_goes_on_after_the_store_was_killed(local: Local, measure: Measure) -> None:
-    """Work under way and work that waits, on both lanes, ends well: each fact and each run once."""
+def test_executions_finish_after_a_store_restart(local: Local, measure: Measure) -> None:
+    """Running and waiting work on both lanes completes: each event and each run once."""
     busy = {"express": local.create("nap", seconds=1.0), "queued": local.create("nap-queued", seconds=3.0)}
     more = [local.create(agent, seconds=1.0) for agent in ("nap", "nap-queued")]
     for id in [*busy.values(), *more]:
@@ -143,7 +143,7 @@ def test_everything_goes_on_after_the_store_was_killed(local: Local, measure: Me
         check_log(local.log(id))
 
 
-def test_streams_are_whole(local: Local, measure: Measure) -> None:
+def test_streams_are_complete_after_a_store_restart(local: Local, measure: Measure) -> None:
     """Followers over HTTP and `worker run` see every event of a story exactly once."""
     shell = _shell(local, "story-queued", lines=LINES, pause=0.1)
     id = local.create("story", lines=LINES, pause=0.1)
@@ -172,8 +172,8 @@ def test_streams_are_whole(local: Local, measure: Measure) -> None:
     assert b"Traceback" not in err
 
 
-def test_callers_are_told_to_wait_and_nothing_acknowledged_is_lost(local: Local, measure: Measure) -> None:
-    """Requests meanwhile get 503 with Retry-After, soon; whatever got a 201 is there afterwards and ends."""
+def test_acknowledged_requests_survive_an_outage_and_others_get_503(local: Local, measure: Measure) -> None:
+    """During the outage requests soon get 503 with Retry-After; all work that got a 201 survives and ends."""
     answers: list[tuple[float, Answer]] = []
     over = threading.Event()
 
@@ -212,16 +212,18 @@ def test_callers_are_told_to_wait_and_nothing_acknowledged_is_lost(local: Local,
     slowest = max(took for took, _ in refused)
     measure(f"store away -> 503, the slowest of {len(refused)}", slowest)
     assert slowest < 8
-    made = [(answer.body["id"], answer.body["input"]["n"]) for _, answer in answers if answer.status == 201]
-    assert len(made) > 40
-    for id, number in made:
+    created = [
+        (answer.body["id"], answer.body["input"]["n"]) for _, answer in answers if answer.status == 201
+    ]
+    assert len(created) > 40
+    for id, number in created:
         assert local.output(id)["n"] == number
         check_log(local.log(id))
 
 
 @pytest.mark.soak
-def test_a_shell_ends_when_the_store_is_gone_for_good(own: Callable[..., Local]) -> None:
-    """`worker run` whose worker goes away ends in a while with a word about it, and no traceback."""
+def test_run_command_ends_when_the_store_stays_away(own: Callable[..., Local]) -> None:
+    """`worker run` whose worker disappears exits after a while with a message and no traceback."""
     tree = own(HANDBACK_GRACE="0")
     tree.start()
     shell = _shell(tree, "nap", seconds=60)

@@ -1,7 +1,7 @@
-"""Real processes for tests: a whole `worker local`, or single parts around one store.
+"""Real processes for tests: a complete `worker local`, or single parts around one store.
 
-Whatever a test starts carries a mark in its environment, so that all of it can be found and ended,
-also what was orphaned on the way.
+Every process that a test starts carries a mark in its environment, so that all of them, including
+orphans, can be found and ended.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import psutil
 import redis
 
 from tests.waiting import eventually
-from worker.executions.events import TERMINAL_KINDS, Event
-from worker.executions.record import Execution
+from worker.core.settings import Settings
+from worker.engine.events import TERMINAL_KINDS, Event
+from worker.engine.record import Execution
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.parts import Parts
-from worker.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 MARK = "E2E_MARK"
@@ -38,9 +38,9 @@ PYTHON = [sys.executable, "-m"]
 
 
 def environment(mark: str, trace: Path, **settings: str) -> dict[str, str]:
-    """What a child is started with: nothing of the caller's settings, the agents for tests, a mark."""
-    kept = {name: value for name, value in os.environ.items() if name not in Settings.names()}
-    return kept | {
+    """A child's environment: none of the caller's settings, the agents for tests, a mark."""
+    inherited = {name: value for name, value in os.environ.items() if name not in Settings.names()}
+    return inherited | {
         "PYTHONPATH": str(Path(__file__).parent),
         "WORKER_AGENTS": "agents_for_tests",
         "E2E_TRACE": str(trace),
@@ -50,7 +50,7 @@ def environment(mark: str, trace: Path, **settings: str) -> dict[str, str]:
 
 
 def marked(mark: str, directory: Path) -> list[psutil.Process]:
-    """All living processes that carry the mark or stand in the directory (servers hide their environment)."""
+    """All living processes with the mark or this working directory (servers hide their environment)."""
     found = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
@@ -62,7 +62,7 @@ def marked(mark: str, directory: Path) -> list[psutil.Process]:
 
 
 def kill_all(mark: str, directory: Path) -> None:
-    """Ends what is left, whatever it does meanwhile."""
+    """Kills all remaining processes, including ones that start meanwhile."""
     until = time.monotonic() + 10
     while (left := marked(mark, directory)) and time.monotonic() < until:
         for process in left:
@@ -73,7 +73,7 @@ def kill_all(mark: str, directory: Path) -> None:
 
 
 def kill(pid: int) -> float:
-    """kill -9, and when."""
+    """kill -9; returns the time of the kill."""
     assert pid > 1, "that would be a whole group, or everybody"
     at = time.monotonic()
     os.kill(pid, signal.SIGKILL)
@@ -89,7 +89,7 @@ def gone(pid: int) -> bool:
 
 @dataclass(frozen=True)
 class Trace:
-    """What an agent noted about a run."""
+    """A line that an agent wrote about a run."""
 
     id: str
     attempt: int
@@ -106,7 +106,7 @@ class Answer:
 
 
 class Engine:
-    """What both kinds of tree offer: executions made and read straight through the store."""
+    """Creates and reads executions directly in the store; shared by both kinds of tree."""
 
     trace_file: Path
     parts: Parts
@@ -116,7 +116,7 @@ class Engine:
         return id
 
     def ended(self, id: str, seconds: float = 20.0) -> Execution:
-        """The execution, when it has ended."""
+        """Waits for the execution's end and returns the execution."""
         assert self.parts.executions.wait(id, seconds), f"{id} did not end: {self.kinds(id)}"
         return self.parts.executions.get(id)
 
@@ -132,11 +132,11 @@ class Engine:
         return [str(event.kind) for event in self.log(id)]
 
     def traces(self, id: str, word: str = "begin") -> list[Trace]:
-        """The lines an execution's runs have left, oldest first."""
+        """The trace lines of an execution's runs, oldest first."""
         return self.all_traces(word)[id]
 
     def all_traces(self, word: str = "begin") -> dict[str, list[Trace]]:
-        """The same of all executions."""
+        """The same for all executions."""
         found: dict[str, list[Trace]] = defaultdict(list)
         for line in self.trace_file.read_text().splitlines() if self.trace_file.exists() else ():
             id, attempt, pid, at, rest = line.split(" ", 4)
@@ -145,7 +145,7 @@ class Engine:
         return found
 
     def began(self, id: str, attempt: int = 1, seconds: float = 20.0) -> Trace:
-        """The beginning of a run, as soon as there is one."""
+        """Waits for a run's first trace line."""
 
         def find() -> Trace | None:
             return next((each for each in self.traces(id) if each.attempt == attempt), None)
@@ -156,7 +156,7 @@ class Engine:
 
 
 def check_log(events: list[Event]) -> None:
-    """What holds for every log: one end and it is the last fact, no attempt begins inside another's lease."""
+    """Checks every log: one terminal event, in last place; no attempt starts during another's lease."""
     kinds = [str(event.kind) for event in events]
     assert kinds[0] == "execution.created", kinds
     assert [kind in TERMINAL_KINDS for kind in kinds] == [False] * (len(kinds) - 1) + [True], kinds
@@ -176,7 +176,7 @@ def check_log(events: list[Event]) -> None:
 
 
 class Program:
-    """One process a test started, with its log. Its descendants are found by the mark."""
+    """One process started by a test, with its log. Its descendants are found by the mark."""
 
     def __init__(self, command: list[str], environ: dict[str, str], log: Path, cwd: Path = ROOT) -> None:
         self.log_file = log
@@ -201,7 +201,7 @@ class Program:
         return self.log_file.read_text(errors="replace")
 
     def family(self) -> list[int]:
-        """The process and all below it."""
+        """The process and all its descendants."""
         try:
             parent = psutil.Process(self.pid)
             return [self.pid, *(child.pid for child in parent.children(recursive=True))]
@@ -209,7 +209,7 @@ class Program:
             return []
 
     def kill_family(self) -> float:
-        """kill -9 of everything at one moment."""
+        """kill -9 of all of them at once."""
         family, at = self.family(), time.monotonic()
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
@@ -223,7 +223,7 @@ class Program:
         return at
 
     def ends(self, seconds: float = 30.0) -> int:
-        """The exit code, when it has ended."""
+        """Waits for its end and returns the exit code."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -231,7 +231,7 @@ class Program:
 
 
 class Local(Engine):
-    """A `worker local` on a free port; without a chain, unless FACILITATOR_URL is given as nothing."""
+    """A `worker local` on a free port; without a chain, unless FACILITATOR_URL is given as empty."""
 
     def __init__(self, home: Path, *options: str, **settings: str) -> None:
         self.state = home / "state"
@@ -259,8 +259,8 @@ class Local(Engine):
         return self.program
 
     def start(self, *prefix: str) -> float:
-        """Starts it and waits until it is ready; the seconds that took."""
-        stale = self._stamp()  # what a killed one left
+        """Starts it and waits until it is ready; returns the seconds taken."""
+        stale = self._stamp()  # left by a killed one
         program = self.launch(*prefix)
         until = program.started + 30
         while self._stamp() in (0, stale):
@@ -286,7 +286,7 @@ class Local(Engine):
         return Parts(Settings.load({"REDIS_URL": facts["redis"], "WORKER_STATE_DIR": str(self.state)}), "cli")
 
     def store_pid(self) -> int:
-        """The process of the embedded store; 0 while there is none."""
+        """The pid of the embedded store; 0 if there is none."""
         for process in self.members():
             with contextlib.suppress(psutil.Error):
                 if "valkey-server" in process.name():
@@ -299,7 +299,7 @@ class Local(Engine):
     def request(
         self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
     ) -> Answer:
-        """One request as the operator; raises OSError when nobody answers."""
+        """Sends a request as the operator; raises OSError when there is no response."""
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=15)
         try:
             token = {"Authorization": f"Bearer {self._token}"}
@@ -322,8 +322,8 @@ class Local(Engine):
             self.program.process.wait(5)
 
 
-class Lab(Engine):
-    """One embedded store in the test's own process, and `worker work` trees around it."""
+class WorkTrees(Engine):
+    """One embedded store in the test's process, and `worker work` trees that use it."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -342,7 +342,7 @@ class Lab(Engine):
         return self.parts.client
 
     def work(self, *, ready: bool = True, **settings: str) -> Work:
-        """Starts a tree; waits until both its lanes take work."""
+        """Starts a tree and waits until both its lanes take work."""
         environ = environment(self.mark, self.trace_file, **(self._settings() | settings))
         tree = Work(environ, self.home / f"work-{len(self.trees)}.log")
         self.trees.append(tree)
@@ -354,14 +354,14 @@ class Lab(Engine):
         return all(self.processes(tree, lane) for lane in ("express", "queue"))
 
     def processes(self, tree: Work, lane: str) -> list[int]:
-        """The living warm processes of a lane, by what they have signed."""
+        """The living warm processes of a lane, by their registrations."""
         names = self.client.zrange(self.parts.keys.takers(lane), 0, -1)
         found = [name.decode().split("-") for name in names]
         pids = [int(parts[-1]) for parts in found if parts[-3] == str(tree.pid)]
         return [pid for pid in pids if not gone(pid)]
 
     def end_trees(self) -> None:
-        """Ends all work, but not the store."""
+        """Ends all work trees, but not the store."""
         for tree in self.trees:
             tree.kill_family()
         self.trees.clear()

@@ -1,19 +1,13 @@
-"""A chain in memory, for unit tests of what asks for evidence: the same answers, no node."""
+"""A chain in memory that answers evidence queries like a node."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from worker.payments.chain import (
-    MICROSECONDS,
-    Authorization,
-    ChainUnavailable,
-    Evidence,
-    Head,
-    Transfer,
-)
+from worker.payments.chain import MICROSECONDS, Authorization, ChainProof, ChainUnavailable, Head, Transfer
+from worker.payments.standing import Round, Standing, Wanted
 
 ASSET = "0x036cbd53842c5426634e7929541ec2318f3dcf7e"
 
@@ -29,9 +23,9 @@ class _Cancelled:
 
 
 class MemoryChain:
-    """Blocks hold one event each. `down` makes every question fail; `confirmations` works as with a node.
+    """Blocks hold one event each. `down` makes every query fail; `confirmations` works as with a node.
 
-    `asked` is called before every question.
+    `asked` is called before every query.
     """
 
     def __init__(
@@ -41,13 +35,17 @@ class MemoryChain:
         self.asked: Callable[[], None] = lambda: None
         self.asset = asset.lower()
         self.confirmations = confirmations
+        self.proof_blocks = 0
+        self.rounds = 0
+        # Transactions that the node knows but that are in no block yet.
+        self.waiting: set[str] = set()
         self._times = [time_us]
         self._balances: dict[str, int] = {}
         self._used: set[tuple[str, str]] = set()
         self._transfers: list[Transfer] = []
         self._cancelled: dict[tuple[str, str], _Cancelled] = {}
 
-    # what happens on it
+    # Activity on the chain
 
     def mine(self, blocks: int = 1, *, seconds: int = 2) -> int:
         """Adds empty blocks, each so many seconds after the last; returns the newest one's number."""
@@ -63,7 +61,7 @@ class MemoryChain:
         return self._move(payer, pay_to, amount, None)
 
     def settle(self, authorization: Authorization, pay_to: str, amount: int) -> str:
-        """What a facilitator does with a signed authorization."""
+        """Settles a signed authorization, as a facilitator does."""
         key = self._spend(authorization)
         tx_hash = self._move(key[0], pay_to, amount, key[1])
         self._used.add(key)
@@ -94,7 +92,7 @@ class MemoryChain:
         return self._hash(block)
 
     def catch_up(self, time_us: int) -> None:
-        """A block of now, unless the newest is not older."""
+        """Adds a block with this time unless the newest is at least as recent."""
         if time_us > self._times[-1]:
             self._times.append(time_us)
 
@@ -102,7 +100,7 @@ class MemoryChain:
         return (authorization[0].lower(), authorization[1].lower()) in self._used
 
     def received(self, payer: str, pay_to: str) -> int:
-        """How much this payer's authorizations have moved there."""
+        """How much this payer's authorizations have transferred to that address."""
         return sum(
             each.amount
             for each in self._transfers
@@ -115,7 +113,7 @@ class MemoryChain:
     def _hash(self, block: int) -> str:
         return "0x" + hashlib.sha256(f"transaction in block {block}".encode()).hexdigest()
 
-    # what is asked of it
+    # Queries
 
     def _listening(self) -> int:
         self.asked()
@@ -137,33 +135,59 @@ class MemoryChain:
 
     def transfer_of(
         self, authorization: Authorization, pay_to: str, amount: int, asset: str, from_block: int
-    ) -> Evidence | None:
+    ) -> ChainProof | None:
         head = self._listening()
         for transfer in self._transfers:
             if from_block <= transfer.block <= head and self._proves(
                 transfer, authorization, pay_to, amount, asset
             ):
-                return Evidence(transfer.tx_hash, transfer.block, transfer.time_us)
+                return ChainProof(transfer.tx_hash, transfer.block, transfer.time_us)
         return None
 
-    def authorization_cancelled(self, authorization: Authorization, from_block: int) -> Evidence | None:
+    def authorization_cancelled(self, authorization: Authorization, from_block: int) -> ChainProof | None:
         head = self._listening()
         found = self._cancelled.get((authorization[0].lower(), authorization[1].lower()))
         if found is None or not from_block <= found.block <= head:
             return None
-        return Evidence(found.tx_hash, found.block, self._times[found.block])
+        return ChainProof(found.tx_hash, found.block, self._times[found.block])
 
     def transfers_to(self, pay_to: str, from_block: int, to_block: int) -> list[Transfer]:
         if to_block > self._listening():
-            raise ChainUnavailable("the node has not seen the last block asked for", received=to_block)
+            raise ChainUnavailable("the node has not seen the last requested block", received=to_block)
         wanted = range(from_block, to_block + 1)
         return [each for each in self._transfers if each.pay_to == pay_to.lower() and each.block in wanted]
 
     def confirm(
         self, tx_hash: str, authorization: Authorization, pay_to: str, amount: int, asset: str
-    ) -> Evidence | None:
+    ) -> ChainProof | None:
         found = self.transfer_of(authorization, pay_to, amount, asset, 0)
         return found if found is not None and found.tx_hash == tx_hash.lower() else None
+
+    def standings(self, wanted: Sequence[Wanted]) -> Round:
+        number = self._listening()
+        self.rounds += 1
+        proven = max(0, number - self.proof_blocks)
+        heads = Head(number, self._times[number]), Head(proven, self._times[proven])
+        return Round(*heads, [self._standing(each) for each in wanted])
+
+    def _standing(self, wanted: Wanted) -> Standing:
+        who = (wanted.payer, wanted.nonce)
+        first = self.block_at(wanted.since_us)
+        mined = any(each.tx_hash == wanted.named for each in self._transfers)
+        return Standing(
+            landed=self.transfer_of(who, wanted.pay_to, wanted.amount, wanted.asset, first),
+            cancelled=self.authorization_cancelled(who, first),
+            used=self.is_used(who),
+            known=mined or wanted.named in self.waiting,
+        )
+
+    def undo(self, tx_hash: str) -> None:
+        """A reorganisation: the transaction was never mined."""
+        (gone,) = (each for each in self._transfers if each.tx_hash == tx_hash)
+        self._transfers.remove(gone)
+        self._used.discard((gone.payer, str(gone.nonce)))
+        self._balances[gone.payer] += gone.amount
+        self._balances[gone.pay_to] -= gone.amount
 
     def _proves(
         self, transfer: Transfer, authorization: Authorization, pay_to: str, amount: int, asset: str

@@ -1,4 +1,4 @@
-"""A real local chain with a rich seeker, and a facilitator on it."""
+"""A real local chain with a funded seeker, and a facilitator on it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 
 from eth_account import Account
 
-from tests.fakes.desk import SEEKER
 from tests.fakes.dollar import Rpc
+from tests.fakes.ledger_setup import SEEKER
 from worker.local.chain import ETHER, LocalChain
 from worker.local.facilitator import LocalFacilitator
 

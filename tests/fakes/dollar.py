@@ -1,4 +1,4 @@
-"""Signed transfers of the test dollar, and a plain client for the local chain, for tests."""
+"""Signed transfers of the test dollar, and a plain client for the local chain."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RpcFailed(Exception):
 
 
 class Rpc:
-    """JSON-RPC in its plainest form, so that tests see what is on the wire."""
+    """Plain JSON-RPC, so that tests see the raw messages."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -70,7 +70,7 @@ class Rpc:
         return any(self.ask("authorizationState(address,bytes32)", payer, bytes.fromhex(nonce[2:])))
 
     def send(self, account: Any, to: str | None, data: str, **overrides: Any) -> str:
-        """Signs and sends a transaction; enough gas for anything here unless told otherwise."""
+        """Signs and sends a transaction, by default with enough gas for any test."""
         transaction = {
             "type": 2,
             "chainId": CHAIN_ID,
@@ -102,7 +102,7 @@ def artifact(name: str) -> dict[str, Any]:
 
 
 def calldata(function: str, *arguments: Any) -> str:
-    """A call as hex; only the types that these tests need."""
+    """Encodes a call as hex; supports only the types that these tests need."""
     from eth_abi import encode
 
     types = [each for each in function[function.index("(") + 1 : -1].split(",") if each]
@@ -110,8 +110,8 @@ def calldata(function: str, *arguments: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Authorization:
-    """An EIP-3009 transfer, signed by whom the test says."""
+class SignedAuthorization:
+    """An EIP-3009 transfer, signed by a key that the test chooses."""
 
     payer: str
     to: str
@@ -126,7 +126,7 @@ class Authorization:
         nonce = bytes.fromhex(self.nonce[2:])
         return (self.payer, self.to, self.value, self.valid_after, self.valid_before, nonce)
 
-    def signed_by(self, account: Any, **domain: Any) -> Authorization:
+    def signed_by(self, account: Any, **domain: Any) -> SignedAuthorization:
         names = ("from", "to", "value", "validAfter", "validBefore", "nonce")
         signed = account.sign_typed_data(
             DOMAIN | domain,
@@ -176,7 +176,7 @@ def requirements(pay_to: str, amount: int = 10_000, **overrides: Any) -> dict[st
     } | overrides
 
 
-def request_v2(authorization: Authorization, wanted: dict[str, Any]) -> dict[str, Any]:
+def request_v2(authorization: SignedAuthorization, wanted: dict[str, Any]) -> dict[str, Any]:
     """The body that a resource server sends to a facilitator."""
     payload = {
         "x402Version": 2,
@@ -187,7 +187,7 @@ def request_v2(authorization: Authorization, wanted: dict[str, Any]) -> dict[str
     return {"x402Version": 2, "paymentPayload": payload, "paymentRequirements": wanted}
 
 
-def request_v1(authorization: Authorization, wanted: dict[str, Any]) -> dict[str, Any]:
+def request_v1(authorization: SignedAuthorization, wanted: dict[str, Any]) -> dict[str, Any]:
     shape = {name: value for name, value in wanted.items() if name not in ("amount", "network")}
     shape |= {
         "network": "base-sepolia",
@@ -202,11 +202,11 @@ def request_v1(authorization: Authorization, wanted: dict[str, Any]) -> dict[str
 
 
 def bundle(*calls: tuple[str, str]) -> str:
-    """Creation code that makes several calls in one transaction and reverts when one of them fails."""
+    """Creation code that makes several calls in one transaction and reverts if one of them fails."""
     bodies = [(bytes.fromhex(to[2:]), bytes.fromhex(data[2:])) for to, data in calls]
     step = 3 + 3 + 2 + 1 + 2 + 2 + 3 + 2 + 2 + 21 + 1 + 1 + 1 + 3 + 1
     total = step * len(bodies) + 1
-    # ...each: copy its data to memory, call, and jump to the end of the code (no jump target) on failure
+    # ...each: copy its data to memory, call, and on failure jump to the end of the code (no jump target)
     code, offset = b"", total
     for to, data in bodies:
         size = len(data).to_bytes(2, "big")
@@ -220,7 +220,7 @@ def bundle(*calls: tuple[str, str]) -> str:
 
 
 def fresh(chain: Rpc, *, dollars: int = 0, gas: bool = False) -> Any:
-    """A new account with money of its own, so that tests do not meet each other."""
+    """A new funded account, so that tests do not affect each other."""
     account = Account.create()
     if dollars:
         chain("test_mint", account.address, dollars)

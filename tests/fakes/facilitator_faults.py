@@ -1,4 +1,4 @@
-"""The lies a test can prepare for the fake facilitator: one value each, used up by one call."""
+"""Faults for the fake facilitator; each is used up by one call."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Fault:
-    """One prepared lie.
+    """One planned fault.
 
     kind: answer | drop | hang | no_hash | pending | slow_body
-    moves: whether the money moves although the answer does not say so (settle only)
-    status, body: for `answer`; a body that is a string is sent as it is, anything else as JSON
+    moves: whether the money moves although the response does not say so (settle only)
+    status, body: for `answer`; a string body is sent as it is, anything else as JSON
     seconds: how long `hang` waits at most, and `slow_body` between bytes
     """
 
@@ -25,7 +25,7 @@ class Fault:
 
 
 def refuse(code: str, *, status: int = 200, transaction: str = "") -> Fault:
-    """Settle and verify say no, with this code and HTTP status; nothing moves."""
+    """Settle and verify refuse with this code and HTTP status; nothing moves."""
     body = {
         "success": False,
         "errorReason": code,
@@ -43,24 +43,24 @@ def pending(*, status: int = 500, moves: bool = True) -> Fault:
 
 
 def drop(*, moves: bool) -> Fault:
-    """The connection ends without an answer, after the money moved or before."""
+    """The connection closes without a response, after the money moved or before."""
     return Fault("drop", moves=moves)
 
 
 def hang(seconds: float = 30.0, *, moves: bool = False) -> Fault:
-    """Nothing is answered for a while; then the call goes on honestly."""
+    """Delays the call, then handles it honestly."""
     return Fault("hang", moves=moves, seconds=seconds)
 
 
 def no_hash(*, moves: bool = True) -> Fault:
-    """Settle says success and gives no hash."""
+    """Settle reports success without a hash."""
     return Fault("no_hash", moves=moves)
 
 
 def answer(
     status: int, body: Any, *, moves: bool = False, headers: tuple[tuple[str, str], ...] = ()
 ) -> Fault:
-    """Any answer at all: a string is sent as it is, anything else as JSON."""
+    """Any response at all: a string is sent as it is, anything else as JSON."""
     return Fault("answer", status=status, body=body, moves=moves, headers=headers)
 
 
@@ -70,5 +70,5 @@ def garbage(status: int = 200, *, moves: bool = False) -> Fault:
 
 
 def slow_body(seconds_between_bytes: float) -> Fault:
-    """An honest answer, a byte at a time."""
+    """An honest response, sent one byte at a time."""
     return Fault("slow_body", seconds=seconds_between_bytes)

@@ -1,4 +1,4 @@
-"""The HTTP side of the fake facilitator: routes, faults acted out on the wire, the control route."""
+"""The fake facilitator's HTTP side: routes, network faults and the control route."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Server(ThreadingHTTPServer):
                 connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A peer that went away is part of the tests; anything else is worth seeing."""
+        """Ignores peers that disconnect, which tests do on purpose; prints any other error."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 
@@ -57,7 +57,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: Server
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Stay silent."""
+        """Suppresses access logs."""
 
     def do_GET(self) -> None:
         if self.path == "/_control":
@@ -134,8 +134,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, {"success": True, "transaction": "", "network": ""})
         elif fault.kind == "pending":
             transaction = "0x" + hashlib.sha256(key_of(body).encode()).hexdigest()
-            said = {"success": False, "errorReason": "settlement_pending", "transaction": transaction}
-            self._send(fault.status, {**said, "network": body["paymentRequirements"]["network"]})
+            response = {"success": False, "errorReason": "settlement_pending", "transaction": transaction}
+            self._send(fault.status, {**response, "network": body["paymentRequirements"]["network"]})
         else:
             self._send(fault.status, fault.body, dict(fault.headers))
 

@@ -1,7 +1,7 @@
-"""A facilitator that lies on demand, for tests: a real HTTP server with a ledger and a fault plan.
+"""A fake facilitator: a real HTTP server with a ledger and planned faults.
 
-Without faults it is honest: verify looks at nonce, value, window and (if set) balance; settle moves
-the money once and says so with a hash. Faults are queued per operation and each is used up by one
+Without faults it is honest: verify checks nonce, value, window and (if set) balance; settle moves
+the money once and returns a hash. Faults are queued per operation and each is used up by one
 call. In a test:
 
     with FacilitatorServer() as server:
@@ -9,7 +9,7 @@ call. In a test:
         ... server.url ...
         assert server.calls("settle") and server.charged() == 10_000
 
-From another process the same is done over HTTP, with a fault as JSON of its fields:
+From another process, use HTTP, with a fault as JSON of its fields:
 
     POST   /_control  {"operation": "settle", "faults": [{"kind": "drop", "moves": true}], "times": 1}
     POST   /_control  {"balances": {"0x...": 5}}
@@ -41,11 +41,11 @@ NONCE_USED = "invalid_exact_evm_nonce_already_used"
 
 
 class FacilitatorServer:
-    """The server and its control panel; `url` is its base, without a slash at the end."""
+    """The server and its controls; `url` is its base, without a trailing slash."""
 
     def __init__(self, port: int = 0) -> None:
         self._lock = threading.Lock()
-        # Coinbase's answers a repeated settle with the first one's hash, the reference one does not.
+        # Coinbase's returns the first hash for a repeated settle, the reference one does not.
         self.reconciles = False
         self._released = threading.Event()
         self._http = Server(("127.0.0.1", port), self)
@@ -59,7 +59,7 @@ class FacilitatorServer:
         return self
 
     def stop(self) -> None:
-        """Stop serving, let hanging calls go and cut what is still connected."""
+        """Stop serving, release hanging calls and close open connections."""
         self._released.set()
         self._http.shutdown()
         self._http.cut_connections()
@@ -88,9 +88,9 @@ class FacilitatorServer:
         self._released = threading.Event()
 
     def plan(self, operation: str, *faults: Fault, times: int = 1, payer: str | None = None) -> None:
-        """Queue these faults, in this order, for the next calls; all of them `times` times over.
+        """Queue these faults, in this order, for the next calls; the whole list `times` times.
 
-        With a payer they are for the calls about its payments, and those meet no other faults first.
+        With a payer they apply to calls about its payments, which meet no other faults first.
         """
         if operation not in OPERATIONS:
             raise ValueError(f"no operation {operation}")
@@ -102,27 +102,27 @@ class FacilitatorServer:
                 mine.extend(list(faults) * times)
 
     def set_balance(self, wallet: str, units: int) -> None:
-        """Give a wallet a balance; wallets without one are rich."""
+        """Set a wallet's balance; wallets without one have unlimited funds."""
         with self._lock:
             self._balances[wallet.lower()] = units
 
     def release(self) -> None:
-        """Let every call that hangs now go on."""
+        """Let every hanging call continue."""
         released, self._released = self._released, threading.Event()
         released.set()
 
     def calls(self, operation: str | None = None) -> list[dict[str, Any]]:
-        """Return the calls received: operation, body, headers in lower case, the fault they met."""
+        """Return the calls received: operation, body, headers in lower case, the fault applied."""
         with self._lock:
             return [call for call in self._calls if operation in (None, call["operation"])]
 
     def transfers(self) -> list[dict[str, Any]]:
-        """Return every transfer that happened: payer, to, value, nonce, transaction."""
+        """Return every transfer made: payer, to, value, nonce, transaction."""
         with self._lock:
             return list(self._transfers.values())
 
     def charged(self, payer: str | None = None) -> int:
-        """Return how much has moved, from this payer or from all."""
+        """Return how much has been transferred, by this payer or by all."""
         return sum(
             moved["value"] for moved in self.transfers() if payer is None or moved["payer"] == payer.lower()
         )
@@ -139,11 +139,11 @@ class FacilitatorServer:
 
     @property
     def overlaps(self) -> int:
-        """How often a settle call came while another one of the same authorization was open."""
+        """How many settle calls arrived while another one of the same authorization was open."""
         with self._lock:
             return self._overlaps
 
-    # what the handler asks for
+    # Used by the HTTP handler
 
     def begin(self, operation: str, body: Any, headers: dict[str, str]) -> Fault | None:
         with self._lock:
@@ -184,15 +184,15 @@ class FacilitatorServer:
         )
 
     def settle(self, body: Any) -> dict[str, Any]:
-        """Move the money if nothing speaks against it, and say so as an honest facilitator does."""
+        """Move the money if the payment is valid, and answer as an honest facilitator does."""
         code = self._problem(body)
         if code == NONCE_USED and self.reconciles:
             code = None
         authorization = authorization_of(body)
-        said = {"payer": authorization["from"], "network": body["paymentRequirements"]["network"]}
+        response = {"payer": authorization["from"], "network": body["paymentRequirements"]["network"]}
         if code is not None:
-            return {"success": False, "errorReason": code, "transaction": "", **said}
-        return {"success": True, "transaction": self.move(body), **said}
+            return {"success": False, "errorReason": code, "transaction": "", **response}
+        return {"success": True, "transaction": self.move(body), **response}
 
     def move(self, body: Any) -> str:
         """Record the transfer, once per authorization, and return its hash."""

@@ -1,4 +1,4 @@
-"""A job without an engine: it records what an agent does and answers what the agent asks."""
+"""A job without an engine that records an agent's actions and answers its calls."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ class FakeJob:
     settings: dict[str, Any] = field(default_factory=dict)
     terms: Any = None
     stage: str | None = None
+    attempt_id: str | None = None
     seed: Any = None
     swarm: Any = None
     output_schema: Any = None
+    labels: dict[str, str] = field(default_factory=dict)
     attempt: int = 1
     seconds: float | None = 30.0
     tools: dict[str, Callable[..., Any]] = field(default_factory=dict)
     steps: list[tuple[str, str | None, dict[str, Any]]] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    output_text: list[str] = field(default_factory=list)
     progressed: list[tuple[float, str]] = field(default_factory=list)
     files: list[GivenFile] = field(default_factory=list)
-    kept: dict[str, Any] = field(default_factory=dict)
+    once_values: dict[str, Any] = field(default_factory=dict)
 
     def progress(self, fraction: float, message: str = "") -> None:
         self.progressed.append((fraction, message))
 
     def say(self, text: str) -> None:
-        self.said.append(text)
+        self.output_text.append(text)
 
     def file(self, name: str, data: bytes | str, mime: str | None = None, ready: bool = False) -> None:
         raw = data.encode() if isinstance(data, str) else data
@@ -52,15 +54,15 @@ class FakeJob:
         return self.tools[id](**arguments)
 
     def once(self, name: str, fn: Callable[[], Any]) -> Any:
-        if name not in self.kept:
-            self.kept[name] = fn()
-        return self.kept[name]
+        if name not in self.once_values:
+            self.once_values[name] = fn()
+        return self.once_values[name]
 
     def seconds_left(self) -> float | None:
         return self.seconds
 
 
 def run(agent: Callable[[Any], Any], job: FakeJob) -> Any:
-    """Call an agent as the engine does: a generator is drained into a list of its chunks."""
+    """Calls an agent as the engine does: a generator is drained into a list of its chunks."""
     result = agent(job)
     return list(result) if inspect.isgenerator(result) else result

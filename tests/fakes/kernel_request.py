@@ -1,4 +1,4 @@
-"""What a swarm kernel sends: its sample contract, recorded exchanges, and requests made of them."""
+"""Requests of a swarm kernel: its sample contract and recorded exchanges."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DOCUMENTS = json.loads((VECTORS / "documents.json").read_text())
 
 
 def contract(**changes: Any) -> dict[str, Any]:
-    """The sample contract, good for two more minutes."""
+    """The sample contract, valid for two more minutes."""
     return {**copy.deepcopy(CONTRACT), "expiry_ms": int(time.time() * 1000) + 120_000, **changes}
 
 
 def execute_body(**changes: Any) -> dict[str, Any]:
-    """An ExecuteRequest as a kernel writes it, with the sample contract as it was recorded."""
+    """An ExecuteRequest as a kernel writes it, with the recorded sample contract."""
     return {
         "task_id": "task-1",
         "execution_id": "exec-1",

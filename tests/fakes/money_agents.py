@@ -1,4 +1,4 @@
-"""Agents whose work goes as the input says: well, slowly, wrongly, or only at the third try."""
+"""Agents that succeed, sleep, fail or need retries as their input says."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from worker.agents.declare import agent
-from worker.errors import Failed, InvalidInput, Transient
+from worker.capabilities.declare import agent
+from worker.core.errors import Failed, InvalidInput, Transient
 
 
 def tries(key: str) -> int:
-    """Counts the calls under this key, over all processes."""
+    """Counts the calls with this key, across all processes."""
     path = Path(os.environ["MONEY_AGENTS_DIR"]) / key
     with path.open("a") as file:
         file.write("x")
@@ -21,7 +21,7 @@ def tries(key: str) -> int:
 
 
 def work(job: Any) -> dict[str, Any]:
-    """Do what the input says."""
+    """Does what the input says."""
     asked = job.input
     match asked.get("do", "ok"):
         case "sleep":
@@ -35,7 +35,7 @@ def work(job: Any) -> dict[str, Any]:
             raise InvalidInput(field="do", expected="another word")
         case "fail":
             raise Failed("NOT_DONE", "this cannot be done")
-    # Random, so that a second run would show.
+    # Random, to reveal a second run.
     return {"asked": asked, "run": secrets.token_hex(8)}
 
 
@@ -57,6 +57,17 @@ def echo(job: Any) -> dict[str, Any]:
 @agent("early", price="0.02", inline=True, settle="before_work", **SHARED)
 def early(job: Any) -> dict[str, Any]:
     """Short work, paid before it where the contract says so."""
+    return work(job)
+
+
+def by_length(input: Any) -> str:
+    """A tenth of a cent per letter."""
+    return f"{len(input['text']) * 0.001:.3f}"
+
+
+@agent("by-length", price=by_length, max_price="0.05", inline=True, **SHARED)
+def priced(job: Any) -> dict[str, Any]:
+    """Work whose price depends on its input."""
     return work(job)
 
 

@@ -1,4 +1,4 @@
-"""A chat endpoint on the loopback that speaks the OpenAI dialect, or breaks it in a chosen way."""
+"""A local chat endpoint that implements the OpenAI API, or violates it in a chosen way."""
 
 from __future__ import annotations
 
@@ -16,11 +16,17 @@ Reply = Callable[["Handler"], None]
 
 @dataclass
 class Server:
-    """A running endpoint: its address, what it was asked, and how it will reply."""
+    """A running endpoint: its address, the requests it received, and its next reply."""
 
     url: str
     reply: Reply
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
+
+    @property
+    def asked(self) -> list[str]:
+        """The messages of each request as one text."""
+        return ["\n".join(each["content"] for each in body["messages"]) for _, _, body in self.requests]
+
     stopping: threading.Event = field(default_factory=threading.Event)
 
 
@@ -30,13 +36,13 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        told = self.server.told
-        told.requests.append((self.path, dict(self.headers), json.loads(body)))
+        endpoint = self.server.endpoint
+        endpoint.requests.append((self.path, dict(self.headers), json.loads(body)))
         self.close_connection = True
-        told.reply(self)
+        endpoint.reply(self)
 
     def begin(self, status: int, kind: str, **headers: str) -> None:
-        """A response whose length is not told: its end is the end of the connection."""
+        """Starts a response without a length: it ends when the connection closes."""
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Connection", "close")
@@ -49,28 +55,28 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Silence."""
+        """Suppresses access logs."""
 
 
 class ChatServer(ThreadingHTTPServer):
     daemon_threads = True
-    told: Server
+    endpoint: Server
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that leaves early is part of the tests."""
+        """Ignores clients that disconnect early, which tests do on purpose."""
 
 
 @contextmanager
 def serving(reply: Reply) -> Iterator[Server]:
     """An endpoint for one test."""
     http = ChatServer(("127.0.0.1", 0), Handler)
-    http.told = Server(f"http://127.0.0.1:{http.server_address[1]}/v1", reply)
+    http.endpoint = Server(f"http://127.0.0.1:{http.server_address[1]}/v1", reply)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        yield http.told
+        yield http.endpoint
     finally:
-        http.told.stopping.set()
+        http.endpoint.stopping.set()
         http.shutdown()
         thread.join()
         http.server_close()
@@ -86,7 +92,7 @@ DONE = b"data: [DONE]\n\n"
 
 
 def streams(*pieces: bytes) -> Reply:
-    """Server-sent events, each piece flushed on its own."""
+    """Server-sent events, each piece flushed separately."""
 
     def reply(handler: Handler) -> None:
         handler.begin(200, "text/event-stream")
@@ -117,22 +123,40 @@ def refuses(status: int, body: bytes = b"", **headers: str) -> Reply:
 
 
 def answers(value: Any) -> Reply:
-    """A whole JSON answer, from an endpoint that does not stream."""
+    """A complete JSON response, from an endpoint that does not stream."""
     return refuses(200, json.dumps(value).encode())
 
 
 def trickles(piece: bytes, pause: float) -> Reply:
-    """The same piece again and again until the client goes or the test ends."""
+    """Repeats the piece until the client disconnects or the test ends."""
 
     def reply(handler: Handler) -> None:
         handler.begin(200, "text/event-stream")
-        while not handler.server.told.stopping.is_set():
+        while not handler.server.endpoint.stopping.is_set():
             handler.write(piece)
             time.sleep(pause)
 
     return reply
 
 
+def in_turn(*replies: Reply) -> Reply:
+    """One reply after another; the last one for all further requests."""
+    left = list(replies)
+
+    def reply(handler: Handler) -> None:
+        (left.pop(0) if len(left) > 1 else left[0])(handler)
+
+    return reply
+
+
+def says(text: str) -> Reply:
+    """A typical endpoint's stream: a role first, the text in pieces, usage at the end."""
+    pieces = [text[i : i + 7] for i in range(0, len(text), 7)]
+    role = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}\n\n'
+    usage = b'data: {"choices":[],"usage":{"total_tokens":9}}\n\n'
+    return chunked(role, *map(event, pieces), event(None, "stop"), usage, DONE)
+
+
 def hangs() -> Reply:
-    """Takes the request and says nothing."""
-    return lambda handler: handler.server.told.stopping.wait(20) and None
+    """Takes the request and sends no response."""
+    return lambda handler: handler.server.endpoint.stopping.wait(20) and None

@@ -1,4 +1,4 @@
-"""A seeker for tests: drafts, signs, asks, pays by hand, so that every field can be wrong on purpose."""
+"""A seeker for tests that drafts, signs and pays manually, so that any field can be wrong."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import requests
 from flask import Flask
 
 from worker.contracts.signatures import address_of, sign_digest, sign_text
-from worker.payments.networks import BASE_SEPOLIA
-from worker.payments.typed_data import Authorization, transfer_digest
+from worker.x402.networks import BASE_SEPOLIA
+from worker.x402.typed_data import Authorization, transfer_digest
 
 FEE_WALLET = "0x" + "ab" * 20
 
 
 @dataclass(frozen=True)
-class Said:
-    """An answer, whoever carried it."""
+class DoorAnswer:
+    """A response from either kind of door."""
 
     status: int
     headers: Mapping[str, str]
@@ -57,25 +57,25 @@ class Said:
 class Door(Protocol):
     def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Said: ...
+    ) -> DoorAnswer: ...
 
 
 class FlaskDoor:
-    """The application in this process; a client of its own for each call, so that threads may call."""
+    """The application in this process; a new client for each call, so that threads may call."""
 
     def __init__(self, app: Flask) -> None:
         self._app = app
 
     def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Said:
-        given = {} if body is None else {"json": body}
-        answer = self._app.test_client().open(path, method=method, headers=dict(headers or {}), **given)
-        return Said(answer.status_code, dict(answer.headers), answer.data)
+    ) -> DoorAnswer:
+        options = {} if body is None else {"json": body}
+        answer = self._app.test_client().open(path, method=method, headers=dict(headers or {}), **options)
+        return DoorAnswer(answer.status_code, dict(answer.headers), answer.data)
 
 
 class HttpDoor:
-    """A worker behind an address."""
+    """A worker at an HTTP address."""
 
     def __init__(self, url: str, timeout: float = 40.0) -> None:
         self.url = url
@@ -83,17 +83,17 @@ class HttpDoor:
 
     def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
-    ) -> Said:
-        # A connection of its own each time: the server may have died since the last one.
+    ) -> DoorAnswer:
+        # A new connection each time: the server may have died since the last one.
         answer = requests.request(
             method, self.url + path, json=body, headers=dict(headers or {}), timeout=self._timeout
         )
-        return Said(answer.status_code, dict(answer.headers), answer.content)
+        return DoorAnswer(answer.status_code, dict(answer.headers), answer.content)
 
 
 @dataclass
 class Seeker:
-    """A wallet that hires. `now` is what it believes the time to be, in seconds."""
+    """A wallet that hires. `now` is its current time in seconds."""
 
     door: Door
     key: str = field(default_factory=lambda: "0x" + secrets.token_hex(32), repr=False)
@@ -106,7 +106,7 @@ class Seeker:
     def draft(
         self, capability: str = "echo", price: str = "0.01", *, hours: float = 6.0, **changes: Any
     ) -> dict[str, Any]:
-        """A contract as a seeker drafts it; `changes` go into `terms`, `sla` and `task` by their names."""
+        """A seeker's contract draft; `changes` go into `terms`, `sla` and `task` by name."""
         manifest = self.door("GET", "/manifest").json
         now = datetime.fromtimestamp(self.now(), UTC)
         worker = manifest["agent"]
@@ -131,19 +131,19 @@ class Seeker:
         return document
 
     def hire(self, capability: str = "echo", price: str = "0.01", **changes: Any) -> Hired:
-        """A contract that both have signed."""
+        """A contract that both parties signed."""
         signed = self.door("POST", "/contracts", self.draft(capability, price, **changes))
         assert signed.status == 201, signed.content
         document = signed.json
         document["signatures"]["seeker"] = sign_text(document["hash"], self.key)
-        kept = self.door("PUT", "/contracts", document)
-        assert kept.status == 200, kept.content
+        stored = self.door("PUT", "/contracts", document)
+        assert stored.status == 200, stored.content
         return Hired(self, document)
 
 
 @dataclass
 class Hired:
-    """One contract in the hands of its seeker."""
+    """One contract as its seeker holds it."""
 
     seeker: Seeker
     document: dict[str, Any]
@@ -152,20 +152,23 @@ class Hired:
     def id(self) -> str:
         return str(self.document["contract_id"])
 
-    def execute(self, body: Any = None, payment: str | None = None, **headers: str) -> Said:
-        given = {"X-Contract-ID": self.id, **{name.replace("_", "-"): text for name, text in headers.items()}}
+    def execute(self, body: Any = None, payment: str | None = None, **headers: str) -> DoorAnswer:
+        request_headers = {
+            "X-Contract-ID": self.id,
+            **{name.replace("_", "-"): text for name, text in headers.items()},
+        }
         if payment is not None:
-            given["PAYMENT-SIGNATURE"] = payment
-        return self.seeker.door("POST", "/execute", {"do": "ok"} if body is None else body, given)
+            request_headers["PAYMENT-SIGNATURE"] = payment
+        return self.seeker.door("POST", "/execute", {"do": "ok"} if body is None else body, request_headers)
 
-    def poll(self, task_id: str) -> Said:
+    def poll(self, task_id: str) -> DoorAnswer:
         return self.seeker.door("GET", f"/tasks/{task_id}", None, {"X-Contract-ID": self.id})
 
-    def cancel(self, task_id: str) -> Said:
+    def cancel(self, task_id: str) -> DoorAnswer:
         return self.seeker.door("DELETE", f"/tasks/{task_id}", None, {"X-Contract-ID": self.id})
 
     def offer(self, body: Any = None) -> dict[str, Any]:
-        """What the 402 asks for."""
+        """The offer in the 402."""
         asked = self.execute(body)
         assert asked.status == 402, (asked.status, asked.content)
         found: dict[str, Any] = asked.payment_required
@@ -174,18 +177,18 @@ class Hired:
     def sign(self, offer: Mapping[str, Any] | None = None, **wrong: Any) -> str:
         return signed_payment(offer or self.offer(), self.seeker.key, self.seeker.now(), **wrong)
 
-    def pay(self, body: Any = None, **headers: str) -> Said:
-        """Asks, signs, sends: what every published client does."""
+    def pay(self, body: Any = None, **headers: str) -> DoorAnswer:
+        """Requests, signs and sends the payment, as every published client does."""
         return self.execute(body, self.sign(self.offer(body)), **headers)
 
-    def ended(self, task_id: str, seconds: float = 20.0) -> Said:
-        """The poll that shows the end."""
+    def ended(self, task_id: str, seconds: float = 20.0) -> DoorAnswer:
+        """Polls until the end; returns that response."""
         until = time.monotonic() + seconds
         while True:
-            said = self.poll(task_id)
-            if said.json["status"] in ("completed", "failed"):
-                return said
-            assert time.monotonic() < until, said.content
+            response = self.poll(task_id)
+            if response.json["status"] in ("completed", "failed"):
+                return response
+            assert time.monotonic() < until, response.content
             time.sleep(0.05)
 
 
@@ -203,7 +206,7 @@ def signed_payment(
     signature: str | None = None,
     **accepted: Any,
 ) -> str:
-    """A PAYMENT-SIGNATURE for the first offer; every part can be given another value."""
+    """A PAYMENT-SIGNATURE for the first offer; every part can be overridden."""
     asked = {**offer["accepts"][0], **accepted}
     authorization = Authorization(
         payer=address_of(key).lower(),
@@ -213,12 +216,14 @@ def signed_payment(
         valid_before=int(now) + asked["maxTimeoutSeconds"] if valid_before is None else valid_before,
         nonce=nonce or "0x" + secrets.token_hex(32),
     )
-    made = signature or "0x" + sign_digest(transfer_digest(BASE_SEPOLIA.domain, authorization), key).hex()
+    signature_hex = (
+        signature or "0x" + sign_digest(transfer_digest(BASE_SEPOLIA.domain, authorization), key).hex()
+    )
     document: dict[str, Any] = {
         "x402Version": 2,
         "accepted": asked,
         "resource": offer["resource"],
-        "payload": {"signature": made, "authorization": authorization.to_wire()},
+        "payload": {"signature": signature_hex, "authorization": authorization.to_wire()},
     }
     if identifier is not None:
         document["extensions"] = {"payment-identifier": {"info": {"required": False, "id": identifier}}}

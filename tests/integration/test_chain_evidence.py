@@ -1,4 +1,4 @@
-"""Chain evidence from a real node, and the same answers from its twin in memory."""
+"""Chain evidence from a real node, and the same results from the in-memory chain."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
@@ -18,23 +20,25 @@ from tests.fakes.dollar import (
     CANCEL_BY_BYTES,
     CHAIN_ID,
     DOLLAR,
-    Authorization,
     Rpc,
+    SignedAuthorization,
     bundle,
     calldata,
     cancellation,
     fresh,
 )
+from tests.waiting import eventually
 from worker.local.chain import LocalChain
 from worker.local.httpd import Answer, JsonServer
-from worker.payments.chain import ChainEvidence, ChainUnavailable, Evidence, RpcChain
+from worker.payments.chain import ChainEvidence, ChainProof, ChainUnavailable, RpcChain
+from worker.payments.standing import Standing, Wanted
 
 OTHER_ASSET = "0x" + "99" * 20
 AMOUNT = 10_000
 
 
-class Stage(Protocol):
-    """A chain on which a test can act, and the evidence that it asks."""
+class ChainSetup(Protocol):
+    """A chain that a test controls, and the evidence object that queries it."""
 
     evidence: ChainEvidence
 
@@ -46,7 +50,7 @@ class Stage(Protocol):
     def mine(self, blocks: int) -> None: ...
 
 
-class RealStage:
+class RealChainSetup:
     """The local chain over JSON-RPC."""
 
     def __init__(self, chain: Rpc, confirmations: int) -> None:
@@ -65,8 +69,8 @@ class RealStage:
     def payee(self) -> str:
         return str(Account.create().address)
 
-    def signed(self, payer: str, to: str, amount: int, nonce: str) -> Authorization:
-        return Authorization(payer, to, amount, nonce=nonce).signed_by(self._keys[payer])
+    def signed(self, payer: str, to: str, amount: int, nonce: str) -> SignedAuthorization:
+        return SignedAuthorization(payer, to, amount, nonce=nonce).signed_by(self._keys[payer])
 
     def _sent(self, account: Any, to: str | None, data: str) -> str:
         receipt = self.chain.receipt(self.chain.send(account, to, data))
@@ -77,7 +81,7 @@ class RealStage:
     def settle(self, payer: str, to: str, amount: int, nonce: str) -> str:
         return self._sent(self.submitter, DOLLAR, self.signed(payer, to, amount, nonce).by_vrs())
 
-    def bundle(self, *signed: Authorization) -> str:
+    def bundle(self, *signed: SignedAuthorization) -> str:
         return self._sent(self.submitter, None, bundle(*((DOLLAR, each.by_vrs()) for each in signed)))
 
     def transfer(self, payer: str, to: str, amount: int) -> str:
@@ -91,8 +95,8 @@ class RealStage:
         self.chain("test_mine", blocks)
 
 
-class MemoryStage:
-    """The twin."""
+class MemoryChainSetup:
+    """The in-memory chain."""
 
     def __init__(self, confirmations: int) -> None:
         self.chain = MemoryChain(confirmations=confirmations)
@@ -130,47 +134,60 @@ def _chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rpc]:
         yield Rpc(running.url)
 
 
-@pytest.fixture(name="stage", params=["node", "memory"])
-def _stage(request: pytest.FixtureRequest, chain: Rpc) -> Stage:
-    return RealStage(chain, 0) if request.param == "node" else MemoryStage(0)
+@pytest.fixture(name="chain_setup", params=["node", "memory"])
+def _chain_setup(request: pytest.FixtureRequest, chain: Rpc) -> ChainSetup:
+    return RealChainSetup(chain, 0) if request.param == "node" else MemoryChainSetup(0)
 
 
 @pytest.fixture(name="deep", params=["node", "memory"])
-def _deep(request: pytest.FixtureRequest, chain: Rpc) -> Stage:
-    return RealStage(chain, 3) if request.param == "node" else MemoryStage(3)
+def _deep(request: pytest.FixtureRequest, chain: Rpc) -> ChainSetup:
+    return RealChainSetup(chain, 3) if request.param == "node" else MemoryChainSetup(3)
+
+
+def standing(evidence: ChainEvidence, authorization: tuple[str, str], *rest: Any) -> Standing:
+    payee, amount, asset = rest
+    wanted = Wanted(*authorization, payee, amount, asset, since_us=0)
+    return evidence.standings([wanted]).standings[0]
+
+
+def transfer_of(evidence: ChainEvidence, authorization: tuple[str, str], *rest: Any) -> ChainProof | None:
+    """A transfer of exactly this payment by this authorization."""
+    return standing(evidence, authorization, *rest).landed
+
+
+def cancellation_of(evidence: ChainEvidence, authorization: tuple[str, str]) -> ChainProof | None:
+    return standing(evidence, authorization, authorization[0], 1, DOLLAR).cancelled
 
 
 def nonce(number: int) -> str:
     return "0x" + f"{number:064x}"
 
 
-def test_settled_payment_is_found(stage: Stage) -> None:
-    """A settled authorization is found with its hash, block and time, whatever the case of its letters."""
-    payer, payee = stage.payer(), stage.payee()
-    stage.mine(20)
-    start = stage.evidence.head().block
-    assert stage.evidence.transfer_of((payer, nonce(0xAB)), payee, AMOUNT, DOLLAR, 0) is None
-    sent = stage.settle(payer, payee, AMOUNT, nonce(0xAB))
-    stage.mine(20)
-    found = stage.evidence.transfer_of((payer, nonce(0xAB)), payee, AMOUNT, DOLLAR, start)
-    assert isinstance(found, Evidence)
-    assert found.tx_hash == sent.lower() and start < found.block <= stage.evidence.head().block
-    assert found.time_us <= stage.evidence.head().time_us
+def test_settled_payment_is_found(chain_setup: ChainSetup) -> None:
+    """A settled authorization is found with its hash, block and time, regardless of letter case."""
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    chain_setup.mine(20)
+    start = chain_setup.evidence.head().block
+    assert transfer_of(chain_setup.evidence, (payer, nonce(0xAB)), payee, AMOUNT, DOLLAR) is None
+    sent = chain_setup.settle(payer, payee, AMOUNT, nonce(0xAB))
+    chain_setup.mine(20)
+    found = transfer_of(chain_setup.evidence, (payer, nonce(0xAB)), payee, AMOUNT, DOLLAR)
+    assert isinstance(found, ChainProof)
+    assert found.tx_hash == sent.lower() and start < found.block <= chain_setup.evidence.head().block
+    assert found.time_us <= chain_setup.evidence.head().time_us
     shouting = (payer.upper().replace("0X", "0x"), nonce(0xAB).upper().replace("0X", "0x"))
-    assert stage.evidence.transfer_of(shouting, payee.lower(), AMOUNT, DOLLAR.lower(), 0) == found
-    assert stage.evidence.confirm(sent, (payer, nonce(0xAB)), payee, AMOUNT, DOLLAR) == found
-    assert stage.evidence.balance(payer) == 40_000 and stage.evidence.balance(payee) == AMOUNT
+    assert transfer_of(chain_setup.evidence, shouting, payee.lower(), AMOUNT, DOLLAR.lower()) == found
+    assert chain_setup.evidence.confirm(sent, (payer, nonce(0xAB)), payee, AMOUNT, DOLLAR) == found
+    assert chain_setup.evidence.balance(payer) == 40_000 and chain_setup.evidence.balance(payee) == AMOUNT
 
 
-def test_any_difference_is_no_evidence(stage: Stage) -> None:
-    """Another payer, nonce, payee, amount, asset or starting block is not this payment."""
-    payer, payee, other = stage.payer(), stage.payee(), stage.payer()
-    sent = stage.settle(payer, payee, AMOUNT, nonce(1))
-    stage.settle(other, payee, AMOUNT, nonce(2))
-    after = stage.evidence.head().block + 1
+def test_any_mismatch_is_no_evidence(chain_setup: ChainSetup) -> None:
+    """A different payer, nonce, payee, amount, asset or starting block is not this payment."""
+    payer, payee, other = chain_setup.payer(), chain_setup.payee(), chain_setup.payer()
+    sent = chain_setup.settle(payer, payee, AMOUNT, nonce(1))
+    chain_setup.settle(other, payee, AMOUNT, nonce(2))
     right = ((payer, nonce(1)), payee, AMOUNT, DOLLAR)
-    assert stage.evidence.transfer_of(*right, 0) is not None
-    assert stage.evidence.transfer_of(*right, after) is None
+    assert transfer_of(chain_setup.evidence, *right) is not None
     for wrong in (
         ((other, nonce(1)), payee, AMOUNT, DOLLAR),
         ((payer, nonce(2)), payee, AMOUNT, DOLLAR),
@@ -178,39 +195,38 @@ def test_any_difference_is_no_evidence(stage: Stage) -> None:
         ((payer, nonce(1)), payee, AMOUNT + 1, DOLLAR),
         ((payer, nonce(1)), payee, AMOUNT - 1, DOLLAR),
     ):
-        assert stage.evidence.transfer_of(*wrong, 0) is None
-        assert stage.evidence.confirm(sent, *wrong) is None
-    assert stage.evidence.confirm("0x" + "00" * 32, *right) is None
-    assert stage.evidence.confirm(sent, (payer, nonce(1)), payee, AMOUNT, OTHER_ASSET) is None
+        assert transfer_of(chain_setup.evidence, *wrong) is None
+        assert chain_setup.evidence.confirm(sent, *wrong) is None
+    assert chain_setup.evidence.confirm("0x" + "00" * 32, *right) is None
+    assert chain_setup.evidence.confirm(sent, (payer, nonce(1)), payee, AMOUNT, OTHER_ASSET) is None
 
 
-def test_plain_transfer_proves_no_authorization(stage: Stage) -> None:
-    """The same sum sent by hand is not the authorization, even when that nonce is spent elsewhere."""
-    payer, payee, elsewhere = stage.payer(), stage.payee(), stage.payee()
-    stage.transfer(payer, payee, AMOUNT)
-    wanted = ((payer, nonce(5)), payee, AMOUNT, DOLLAR, 0)
-    assert stage.evidence.transfer_of(*wanted) is None
-    stage.settle(payer, elsewhere, AMOUNT, nonce(5))
-    assert stage.evidence.transfer_of(*wanted) is None
-    assert stage.evidence.authorization_cancelled((payer, nonce(5)), 0) is None
+def test_plain_transfer_proves_no_authorization(chain_setup: ChainSetup) -> None:
+    """A plain transfer of the same amount is not the authorization, even if its nonce is used elsewhere."""
+    payer, payee, elsewhere = chain_setup.payer(), chain_setup.payee(), chain_setup.payee()
+    chain_setup.transfer(payer, payee, AMOUNT)
+    wanted = ((payer, nonce(5)), payee, AMOUNT, DOLLAR)
+    assert transfer_of(chain_setup.evidence, *wanted) is None
+    chain_setup.settle(payer, elsewhere, AMOUNT, nonce(5))
+    assert transfer_of(chain_setup.evidence, *wanted) is None
+    assert cancellation_of(chain_setup.evidence, (payer, nonce(5))) is None
 
 
-def test_cancelled_nonce_is_cancelled_not_settled(stage: Stage) -> None:
-    """A cancelled authorization is found as that, from its block on, and never as a payment."""
-    payer, payee = stage.payer(), stage.payee()
-    assert stage.evidence.authorization_cancelled((payer, nonce(6)), 0) is None
-    sent = stage.cancel(payer, nonce(6))
-    found = stage.evidence.authorization_cancelled((payer, nonce(6)), 0)
+def test_cancelled_nonce_is_cancelled_not_settled(chain_setup: ChainSetup) -> None:
+    """A cancelled authorization is found as cancelled, from its block on, and never as a payment."""
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    assert cancellation_of(chain_setup.evidence, (payer, nonce(6))) is None
+    sent = chain_setup.cancel(payer, nonce(6))
+    found = cancellation_of(chain_setup.evidence, (payer, nonce(6)))
     assert found is not None and found.tx_hash == sent.lower()
-    assert stage.evidence.authorization_cancelled((payer, nonce(6)), found.block + 1) is None
-    assert stage.evidence.transfer_of((payer, nonce(6)), payee, AMOUNT, DOLLAR, 0) is None
+    assert transfer_of(chain_setup.evidence, (payer, nonce(6)), payee, AMOUNT, DOLLAR) is None
     with pytest.raises(NotAccepted):
-        stage.settle(payer, payee, AMOUNT, nonce(6))
-    stage.settle(payer, payee, AMOUNT, nonce(7))
-    assert stage.evidence.authorization_cancelled((payer, nonce(7)), 0) is None
+        chain_setup.settle(payer, payee, AMOUNT, nonce(6))
+    chain_setup.settle(payer, payee, AMOUNT, nonce(7))
+    assert cancellation_of(chain_setup.evidence, (payer, nonce(7))) is None
 
 
-def test_nothing_is_believed_before_it_is_deep(deep: Stage) -> None:
+def test_nothing_counts_before_enough_confirmations(deep: ChainSetup) -> None:
     """With three confirmations a payment, a cancellation and the head appear three blocks later."""
     payer, payee = deep.payer(), deep.payee()
     deep.mine(5)
@@ -218,31 +234,31 @@ def test_nothing_is_believed_before_it_is_deep(deep: Stage) -> None:
     deep.cancel(payer, nonce(2))
     wanted = ((payer, nonce(1)), payee, AMOUNT, DOLLAR)
     for _ in range(2):
-        assert deep.evidence.transfer_of(*wanted, 0) is None
+        assert transfer_of(deep.evidence, *wanted) is None
         assert deep.evidence.confirm(sent, *wanted) is None
-        assert deep.evidence.authorization_cancelled((payer, nonce(2)), 0) is None
+        assert cancellation_of(deep.evidence, (payer, nonce(2))) is None
         deep.mine(1)
-    found = deep.evidence.transfer_of(*wanted, 0)
+    found = transfer_of(deep.evidence, *wanted)
     assert found is not None and found.block == deep.evidence.head().block
     assert deep.evidence.confirm(sent, *wanted) == found
-    assert deep.evidence.authorization_cancelled((payer, nonce(2)), 0) is None
+    assert cancellation_of(deep.evidence, (payer, nonce(2))) is None
     deep.mine(1)
-    assert deep.evidence.authorization_cancelled((payer, nonce(2)), 0) is not None
+    assert cancellation_of(deep.evidence, (payer, nonce(2))) is not None
 
 
-def test_arrivals_are_listed_with_their_nonces(stage: Stage) -> None:
-    """All money that arrived in a range of blocks is listed in order, signed transfers with their nonce."""
-    first, second, payee = stage.payer(), stage.payer(), stage.payee()
-    stage.mine(1)
-    start = stage.evidence.head().block + 1
+def test_incoming_transfers_are_listed_with_their_nonces(chain_setup: ChainSetup) -> None:
+    """All money received in a range of blocks is listed in order, signed transfers with their nonce."""
+    first, second, payee = chain_setup.payer(), chain_setup.payer(), chain_setup.payee()
+    chain_setup.mine(1)
+    start = chain_setup.evidence.head().block + 1
     hashes = [
-        stage.settle(first, payee, 1_000, nonce(1)),
-        stage.transfer(second, payee, 2_000),
-        stage.settle(second, payee, 3_000, nonce(0xCD)),
+        chain_setup.settle(first, payee, 1_000, nonce(1)),
+        chain_setup.transfer(second, payee, 2_000),
+        chain_setup.settle(second, payee, 3_000, nonce(0xCD)),
     ]
-    stage.settle(first, stage.payee(), 4_000, nonce(2))
-    end = stage.evidence.head().block
-    found = stage.evidence.transfers_to(payee, start, end)
+    chain_setup.settle(first, chain_setup.payee(), 4_000, nonce(2))
+    end = chain_setup.evidence.head().block
+    found = chain_setup.evidence.transfers_to(payee, start, end)
     assert [each.tx_hash for each in found] == [each.lower() for each in hashes]
     assert [(each.payer, each.amount, each.nonce) for each in found] == [
         (first.lower(), 1_000, nonce(1)),
@@ -252,80 +268,137 @@ def test_arrivals_are_listed_with_their_nonces(stage: Stage) -> None:
     assert {each.pay_to for each in found} == {payee.lower()}
     assert [each.time_us for each in found] == sorted(each.time_us for each in found)
     middle = found[1].block
-    assert stage.evidence.transfers_to(payee, middle, middle) == [found[1]]
-    assert stage.evidence.transfers_to(payee, end + 1, end) == []
+    assert chain_setup.evidence.transfers_to(payee, middle, middle) == [found[1]]
+    assert chain_setup.evidence.transfers_to(payee, end + 1, end) == []
     with pytest.raises(ChainUnavailable):
-        stage.evidence.transfers_to(payee, start, end + 1_000)
+        chain_setup.evidence.transfers_to(payee, start, end + 1_000)
 
 
-def test_block_at_a_time(stage: Stage) -> None:
+def test_block_at_a_time_is_found(chain_setup: ChainSetup) -> None:
     """The first block not older than a time is found, also before the first and after the last."""
-    payer, payee = stage.payer(), stage.payee()
-    sent = stage.settle(payer, payee, AMOUNT, nonce(1))
-    found = stage.evidence.confirm(sent, (payer, nonce(1)), payee, AMOUNT, DOLLAR)
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    sent = chain_setup.settle(payer, payee, AMOUNT, nonce(1))
+    found = chain_setup.evidence.confirm(sent, (payer, nonce(1)), payee, AMOUNT, DOLLAR)
     assert found is not None
-    head = stage.evidence.head()
-    assert stage.evidence.block_at(0) == 0
-    at = stage.evidence.block_at(found.time_us)
+    head = chain_setup.evidence.head()
+    assert chain_setup.evidence.block_at(0) == 0
+    at = chain_setup.evidence.block_at(found.time_us)
     assert at <= found.block
-    assert stage.evidence.transfer_of((payer, nonce(1)), payee, AMOUNT, DOLLAR, at) == found
-    assert stage.evidence.block_at(found.time_us + 1) > found.block
-    assert stage.evidence.block_at(head.time_us + 60_000_000) == stage.evidence.head().block + 1
+    assert transfer_of(chain_setup.evidence, (payer, nonce(1)), payee, AMOUNT, DOLLAR) == found
+    assert chain_setup.evidence.block_at(found.time_us + 1) > found.block
+    assert chain_setup.evidence.block_at(head.time_us + 60_000_000) == chain_setup.evidence.head().block + 1
 
 
-# tricks that only a real chain allows
+# attacks that need a real chain
 
 
 def test_one_transfer_does_not_prove_two_payments(chain: Rpc) -> None:
-    """Beside a payment, its payer diverts another nonce to itself: only the payment is proven."""
-    stage = RealStage(chain, 0)
+    """In its payment's transaction the payer diverts another nonce to itself: only the payment is proven."""
+    chain_setup = RealChainSetup(chain, 0)
     for honest_first in (True, False):
-        payer, payee = stage.payer(), stage.payee()
-        diverted = stage.signed(payer, payer, AMOUNT, nonce(1))
-        honest = stage.signed(payer, payee, AMOUNT, nonce(2))
-        sent = stage.bundle(*((honest, diverted) if honest_first else (diverted, honest)))
-        assert stage.evidence.transfer_of((payer, nonce(2)), payee, AMOUNT, DOLLAR, 0) is not None
-        assert stage.evidence.transfer_of((payer, nonce(1)), payee, AMOUNT, DOLLAR, 0) is None
-        assert stage.evidence.confirm(sent, (payer, nonce(1)), payee, AMOUNT, DOLLAR) is None
-        arrived = stage.evidence.transfers_to(payee, 0, stage.evidence.head().block)
+        payer, payee = chain_setup.payer(), chain_setup.payee()
+        diverted = chain_setup.signed(payer, payer, AMOUNT, nonce(1))
+        honest = chain_setup.signed(payer, payee, AMOUNT, nonce(2))
+        sent = chain_setup.bundle(*((honest, diverted) if honest_first else (diverted, honest)))
+        assert transfer_of(chain_setup.evidence, (payer, nonce(2)), payee, AMOUNT, DOLLAR) is not None
+        assert transfer_of(chain_setup.evidence, (payer, nonce(1)), payee, AMOUNT, DOLLAR) is None
+        assert chain_setup.evidence.confirm(sent, (payer, nonce(1)), payee, AMOUNT, DOLLAR) is None
+        arrived = chain_setup.evidence.transfers_to(payee, 0, chain_setup.evidence.head().block)
         assert [(each.amount, each.nonce) for each in arrived] == [(AMOUNT, nonce(2))]
 
 
 def test_two_payments_in_one_transaction_are_two(chain: Rpc) -> None:
     """Two authorizations settled in one transaction are each proven, and each listed with its own nonce."""
-    stage = RealStage(chain, 0)
-    payer, payee = stage.payer(), stage.payee()
-    sent = stage.bundle(*(stage.signed(payer, payee, AMOUNT, nonce(each)) for each in (1, 2)))
-    found = [stage.evidence.transfer_of((payer, nonce(each)), payee, AMOUNT, DOLLAR, 0) for each in (1, 2)]
+    chain_setup = RealChainSetup(chain, 0)
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    sent = chain_setup.bundle(*(chain_setup.signed(payer, payee, AMOUNT, nonce(each)) for each in (1, 2)))
+    found = [
+        transfer_of(chain_setup.evidence, (payer, nonce(each)), payee, AMOUNT, DOLLAR) for each in (1, 2)
+    ]
     assert found[0] == found[1] and found[0] is not None and found[0].tx_hash == sent
-    arrived = stage.evidence.transfers_to(payee, 0, stage.evidence.head().block)
+    arrived = chain_setup.evidence.transfers_to(payee, 0, chain_setup.evidence.head().block)
     assert [each.nonce for each in arrived] == [nonce(1), nonce(2)]
     assert arrived[0].log_index < arrived[1].log_index
 
 
+def test_many_payments_are_checked_in_one_query(chain: Rpc) -> None:
+    """Paid, cancelled, unused, several in one transaction: three requests answer for all of them."""
+    chain_setup = RealChainSetup(chain, 0)
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    chain_setup.bundle(*(chain_setup.signed(payer, payee, AMOUNT, nonce(each)) for each in (1, 2)))
+    sent = chain_setup.settle(payer, payee, AMOUNT, nonce(3))
+    chain_setup.cancel(payer, nonce(4))
+    bodies: list[Any] = []
+
+    def handle(_method: str, _path: str, body: bytes) -> Answer:
+        bodies.append(json.loads(body))
+        return 200, requests.post(chain.url, data=body, timeout=5).content
+
+    server = JsonServer(handle)
+    server.start()
+    evidence = RpcChain(server.url, DOLLAR, CHAIN_ID)
+    hours = [Wanted(payer, nonce(each), payee, AMOUNT, DOLLAR, 0) for each in range(1, 6)]
+    evidence.standings(hours)  # finds the first block of the hour, which is looked up once
+    bodies.clear()
+    named = [*hours[:2], replace(hours[2], named=sent), *hours[3:]]
+    found = evidence.standings([*named, replace(hours[4], named="0x" + "77" * 32)]).standings
+    server.close()
+    assert len(bodies) <= 12 and sum(isinstance(each, list) for each in bodies) >= 2
+    assert [each.landed is not None for each in found] == [True, True, True, False, False, False]
+    assert found[3].cancelled is not None
+    assert [each.used for each in found] == [True, True, True, True, False, False]
+    assert [each.known for each in found] == [False, False, True, False, False, False]
+
+
+def test_proof_needs_enough_confirmations(chain: Rpc) -> None:
+    """A given number means blocks below the head; without one, the network's own safe block counts."""
+    chain("test_mine", 10)
+    for blocks, below in ((4, 4), (None, 0)):
+        evidence = RpcChain(chain.url, DOLLAR, CHAIN_ID, proof_blocks=blocks)
+        found = evidence.standings([Wanted("0x" + "11" * 20, nonce(1), "0x" + "12" * 20, 1, DOLLAR, 0)])
+        assert found.head.block - found.proven.block == below and found.proven.time_us <= found.head.time_us
+
+
+def test_idle_chain_is_up_to_date(tmp_path: Path) -> None:
+    """On-demand mining with nothing pending: the newest block counts as current, if so configured."""
+    with LocalChain(tmp_path, idle_seconds=10**9) as running:
+        rpc = Rpc(running.url)
+        account = fresh(rpc, gas=True)
+        rests = RpcChain(running.url, DOLLAR, CHAIN_ID, mines_on_demand=True)
+        public = RpcChain(running.url, DOLLAR, CHAIN_ID)
+        old = public.head()
+        eventually(lambda: rests.head().time_us > old.time_us, description="a head of now")
+        assert public.head() == old and rests.head().block == old.block
+        rpc("test_setBlockTime", 3600)
+        rpc.send(account, account.address, "0x", value=1)
+        assert rests.head() == old, "something waits to be mined"
+
+
 def test_cancel_and_pay_in_one_transaction(chain: Rpc) -> None:
-    """A cancelled nonce beside a plain payment of the same sum in one transaction proves no payment."""
-    stage = RealStage(chain, 0)
-    payer, payee = stage.payer(), stage.payee()
-    cancel = calldata(CANCEL_BY_BYTES, *cancellation(stage._keys[payer], nonce(1)))
-    pay = stage.signed(payer, payee, AMOUNT, nonce(2)).by_vrs()
-    stage._sent(stage.submitter, None, bundle((DOLLAR, cancel), (DOLLAR, pay)))
-    assert stage.evidence.transfer_of((payer, nonce(1)), payee, AMOUNT, DOLLAR, 0) is None
-    assert stage.evidence.authorization_cancelled((payer, nonce(1)), 0) is not None
+    """A cancelled nonce and a plain payment of the same amount in one transaction prove no payment."""
+    chain_setup = RealChainSetup(chain, 0)
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    cancel = calldata(CANCEL_BY_BYTES, *cancellation(chain_setup._keys[payer], nonce(1)))
+    pay = chain_setup.signed(payer, payee, AMOUNT, nonce(2)).by_vrs()
+    chain_setup._sent(chain_setup.submitter, None, bundle((DOLLAR, cancel), (DOLLAR, pay)))
+    assert transfer_of(chain_setup.evidence, (payer, nonce(1)), payee, AMOUNT, DOLLAR) is None
+    assert cancellation_of(chain_setup.evidence, (payer, nonce(1))) is not None
 
 
-def test_drained_balance_shows(chain: Rpc) -> None:
-    """After the payer moved its money away its balance says so, and the failed settle left no evidence."""
-    stage = RealStage(chain, 0)
-    payer, payee = stage.payer(), stage.payee()
-    stage.transfer(payer, stage.payee(), 45_000)
-    assert stage.evidence.balance(payer) == 5_000
-    failed = stage.chain.send(stage.submitter, DOLLAR, stage.signed(payer, payee, AMOUNT, nonce(1)).by_vrs())
-    assert stage.chain.receipt(failed)["status"] == "0x0"
-    assert stage.evidence.confirm(failed, (payer, nonce(1)), payee, AMOUNT, DOLLAR) is None
+def test_drained_balance_is_seen(chain: Rpc) -> None:
+    """After the payer moved its money its balance shows it, and the failed settle left no evidence."""
+    chain_setup = RealChainSetup(chain, 0)
+    payer, payee = chain_setup.payer(), chain_setup.payee()
+    chain_setup.transfer(payer, chain_setup.payee(), 45_000)
+    assert chain_setup.evidence.balance(payer) == 5_000
+    failed = chain_setup.chain.send(
+        chain_setup.submitter, DOLLAR, chain_setup.signed(payer, payee, AMOUNT, nonce(1)).by_vrs()
+    )
+    assert chain_setup.chain.receipt(failed)["status"] == "0x0"
+    assert chain_setup.evidence.confirm(failed, (payer, nonce(1)), payee, AMOUNT, DOLLAR) is None
 
 
-# nodes that cannot be believed
+# unreliable nodes
 
 
 def all_questions(evidence: ChainEvidence) -> list[Any]:
@@ -334,8 +407,7 @@ def all_questions(evidence: ChainEvidence) -> list[Any]:
         lambda: evidence.head(),
         lambda: evidence.block_at(0),
         lambda: evidence.balance(one),
-        lambda: evidence.transfer_of(right, one, 1, DOLLAR, 0),
-        lambda: evidence.authorization_cancelled(right, 0),
+        lambda: transfer_of(evidence, right, one, 1, DOLLAR),
         lambda: evidence.transfers_to(one, 0, 0),
         lambda: evidence.confirm("0x" + "00" * 32, right, one, 1, DOLLAR),
     ]
@@ -355,7 +427,7 @@ def all_questions(evidence: ChainEvidence) -> list[Any]:
     ],
 )
 def test_broken_node_is_unavailable_never_evidence(status: int, body: bytes) -> None:
-    """Whatever a broken node answers, every question ends in ChainUnavailable and never in None."""
+    """Whatever a broken node returns, every query raises ChainUnavailable and never returns None."""
     server = JsonServer(lambda *_: (status, body))
     server.start()
     for ask in all_questions(RpcChain(server.url, DOLLAR, CHAIN_ID, timeout_s=2)):
@@ -367,7 +439,7 @@ def test_broken_node_is_unavailable_never_evidence(status: int, body: bytes) -> 
 
 
 def test_absent_and_silent_nodes_are_unavailable() -> None:
-    """A port where nobody listens and a node that never answers are the same trouble, within the timeout."""
+    """A closed port and a node that never answers raise the same error, within the timeout."""
     silent = JsonServer(lambda *_: time.sleep(3) or (200, b"{}"))
     silent.start()
     started = time.monotonic()
@@ -378,21 +450,21 @@ def test_absent_and_silent_nodes_are_unavailable() -> None:
     silent.close()
 
 
-def test_another_chain_is_refused(chain: Rpc) -> None:
-    """A node of another network is no witness: on it nothing of ours was ever paid."""
+def test_node_of_another_chain_is_refused(chain: Rpc) -> None:
+    """A node of another network is refused as evidence: none of our payments are on it."""
     for ask in all_questions(RpcChain(chain.url, DOLLAR, 8453)):
         with pytest.raises(ChainUnavailable, match="another chain"):
             ask()
 
 
-def test_asset_that_is_no_dollar_is_unavailable(chain: Rpc) -> None:
-    """An asset without code answers nothing, and that is not an empty balance."""
+def test_wrong_asset_is_unavailable(chain: Rpc) -> None:
+    """An asset without code returns nothing, which is not a zero balance."""
     with pytest.raises(ChainUnavailable):
         RpcChain(chain.url, OTHER_ASSET, CHAIN_ID).balance("0x" + "11" * 20)
 
 
 def test_recovers_when_the_node_is_back(chain: Rpc) -> None:
-    """The same object answers again once its node does."""
+    """The same object works again once its node does."""
     down = [True]
 
     def handle(_method: str, _path: str, body: bytes) -> Answer:
@@ -411,7 +483,7 @@ def test_recovers_when_the_node_is_back(chain: Rpc) -> None:
 
 
 def test_log_queries_are_chunked(chain: Rpc) -> None:
-    """A long range is asked in pieces of the set size that touch and do not overlap."""
+    """A long range is queried in chunks of the set size, without gaps or overlaps."""
     ranges = []
 
     def handle(_method: str, _path: str, body: bytes) -> Answer:
@@ -428,8 +500,8 @@ def test_log_queries_are_chunked(chain: Rpc) -> None:
     server.close()
 
 
-def test_memory_twin_can_be_down() -> None:
-    """The twin fails every question while it is down, and answers again afterwards."""
+def test_memory_chain_can_be_down() -> None:
+    """The in-memory chain fails every query while down, and works again afterwards."""
     twin = MemoryChain()
     twin.down = True
     for ask in all_questions(twin):
@@ -442,7 +514,7 @@ def test_memory_twin_can_be_down() -> None:
 
 
 def test_importing_does_not_import_web3() -> None:
-    """The module and its object cost no web3; only a question does."""
+    """Importing the module and creating its object do not import web3; only a query does."""
     code = (
         "import sys, worker.payments.chain as c; c.RpcChain('http://127.0.0.1:1', '0x', 1); "
         "assert not {'web3', 'eth_account', 'requests'} & set(sys.modules)"

@@ -1,4 +1,4 @@
-"""The clock finishes what others left, whatever stands in its way."""
+"""The clock recovers work that other processes left unfinished."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import redis
 
 from tests.engine import HOUR, SECOND, Crash, Engine
 from worker.agents.job import Job
-from worker.delivery.files import DiskFiles
-from worker.errors import Unavailable
-from worker.executions.states import Lane, State
-from worker.ids import new_id
+from worker.core.errors import Unavailable
+from worker.core.ids import new_id
+from worker.core.states import Lane, State
+from worker.files.store import DiskFiles
 
 DAY = 86_400
 
 
 def look(engine: Engine, **options: Any) -> None:
-    """A tick that also does what is done once a second."""
+    """A tick that includes the once-a-second chores."""
     engine.clock(**options).tick()
 
 
@@ -27,8 +27,8 @@ def queued(engine: Engine) -> list[str]:
     return [id.decode() for id in engine.client.lrange("rq:queue:work", 0, -1)]
 
 
-def test_a_lapsed_lease_runs_again(engine: Engine) -> None:
-    """Work whose process died is queued again where it waits, and a message is sent for the queue lane."""
+def test_expired_lease_requeues_the_work(engine: Engine) -> None:
+    """Work whose process died is queued again in its lane; the queue lane also gets a message."""
     slow, quick = engine.running().id, engine.running(lane=Lane.EXPRESS).id
     engine.clock().tick()
     assert engine.get(slow).state == State.RUNNING
@@ -40,8 +40,8 @@ def test_a_lapsed_lease_runs_again(engine: Engine) -> None:
     assert engine.client.lrange(engine.keys.express, 0, -1) == [quick.encode()]
 
 
-def test_a_due_timer_queues(engine: Engine) -> None:
-    """A delayed execution is queued when its time has come, and not before."""
+def test_due_timer_queues_the_work(engine: Engine) -> None:
+    """A delayed execution is queued when due, and not before."""
     id = engine.running().id
     engine.store.requeue(id, 1, "transient", delay_us=SECOND)
     engine.clock().tick()
@@ -51,8 +51,8 @@ def test_a_due_timer_queues(engine: Engine) -> None:
     assert queued(engine) == [id]
 
 
-def test_deadlines_of_executions_and_steps(engine: Engine) -> None:
-    """What is too old fails, a step past its time fails its execution, everything else is left alone."""
+def test_execution_and_step_deadlines_are_enforced(engine: Engine) -> None:
+    """An expired execution fails, a step past its deadline fails its execution, others are untouched."""
     old, fine = engine.new(timeout_us=SECOND), engine.new()
     stuck = engine.running()
     engine.begin(stuck, timeout_us=SECOND)
@@ -65,8 +65,8 @@ def test_deadlines_of_executions_and_steps(engine: Engine) -> None:
     ]
 
 
-def test_a_lost_message_is_sent_again_once(engine: Engine) -> None:
-    """A queued record that RQ does not name gets a message; one that it names gets no second one."""
+def test_lost_message_is_resent_once(engine: Engine) -> None:
+    """A queued record unknown to RQ gets a message; one known to RQ gets no second."""
     lost, there = engine.new(), engine.new()
     engine.queue.push(there)
     look(engine)
@@ -77,33 +77,33 @@ def test_a_lost_message_is_sent_again_once(engine: Engine) -> None:
     assert sorted(queued(engine)) == sorted([there, lost])
 
 
-def test_a_message_taken_by_the_dead_is_forgotten_when_its_work_is_done(engine: Engine) -> None:
-    """What a killed RQ worker left of a message goes away, with RQ's own record of it."""
+def test_message_of_a_killed_rq_worker_is_cleaned_up(engine: Engine) -> None:
+    """The remains of a killed RQ worker's message are removed, including RQ's own record."""
     id = engine.new()
     engine.queue.push(id)
     engine.client.lmove("rq:queue:work", "rq:queue:work:intermediate")
     look(engine)
-    assert engine.queue.taken() == [id]
+    assert engine.queue.length_and_taken()[1] == [id]
     engine.seal(id, engine.take(id).fence)
     look(engine)
-    assert engine.queue.taken() == []
+    assert engine.queue.length_and_taken()[1] == []
     assert engine.client.keys("rq:job:*") == []
 
 
-def test_pushing_into_a_store_that_is_away_is_not_an_error(engine: Engine) -> None:
-    """The record is there; its message will be sent by the clock."""
+def test_enqueueing_during_an_outage_is_not_an_error(engine: Engine) -> None:
+    """The record exists; the clock sends its message later."""
 
-    class Away(type(engine.client)):  # type: ignore[misc]
+    class OutOfReach(type(engine.client)):  # type: ignore[misc]
         def pipeline(self, *args: Any, **options: Any) -> Any:
             raise redis.ConnectionError("away")
 
-    engine.queue._queue.connection.__class__ = Away
+    engine.queue._queue.connection.__class__ = OutOfReach
     engine.queue.push(new_id())
     assert queued(engine) == []
 
 
 def test_retention_removes_records_and_files(engine: Engine) -> None:
-    """After its time an execution is gone with every file it had, delivered or not; younger ones stay."""
+    """After retention an execution is removed with all its files, delivered or not; younger ones stay."""
     crashed = iter([True])
 
     def function(job: Job) -> Any:
@@ -142,28 +142,28 @@ def test_retention_removes_records_and_files(engine: Engine) -> None:
     assert engine.executions.create("a", 1, door="test", scope="s", key="k")[0]
 
 
-def test_files_that_cannot_be_deleted_keep_their_record(engine: Engine) -> None:
-    """A file store that is away delays the removal; nothing is forgotten, and others are removed."""
-    kept = engine.run(lambda job: job.file("a.txt", b"a") and None)
+def test_undeletable_files_keep_their_record(engine: Engine) -> None:
+    """An unavailable file store delays the removal; nothing is lost, and other records are removed."""
+    execution = engine.run(lambda job: job.file("a.txt", b"a") and None)
     gone = engine.run(lambda job: 1)
     files = engine.files
 
-    class Away(type(files)):  # type: ignore[misc]
+    class OutOfReach(type(files)):  # type: ignore[misc]
         def delete(self, key: str) -> None:
             raise Unavailable("files cannot be deleted right now")
 
     real = files.__class__
-    files.__class__ = Away
+    files.__class__ = OutOfReach
     engine.advance(2 * DAY)
     look(engine, retention=DAY)
-    assert engine.store.get(kept.id) is not None and engine.store.get(gone.id) is None
+    assert engine.store.get(execution.id) is not None and engine.store.get(gone.id) is None
     files.__class__ = real
     look(engine, retention=DAY)
-    assert engine.store.get(kept.id) is None
+    assert engine.store.get(execution.id) is None
 
 
-def test_open_money_keeps_record_and_files(engine: Engine) -> None:
-    """As long as a payment's outcome is unknown, neither the execution nor what it delivered is removed."""
+def test_open_payment_keeps_record_and_files(engine: Engine) -> None:
+    """While a payment's outcome is unknown, neither the execution nor its deliverables are removed."""
     id = engine.run(lambda job: job.file("a.txt", b"a") and None).id
     money = engine.keys.money(id)
     engine.client.hset(money, mapping={"count": "1", "1 state": "unknown"})
@@ -177,8 +177,8 @@ def test_open_money_keeps_record_and_files(engine: Engine) -> None:
     assert engine.files.stat(key) is None
 
 
-def test_an_entry_without_a_record_is_dropped(engine: Engine) -> None:
-    """Rows that lead nowhere leave every list instead of filling it for ever."""
+def test_index_entry_without_a_record_is_dropped(engine: Engine) -> None:
+    """Rows without a record are removed from every index, so that it does not fill up."""
     ghost = new_id()
     member = f"{ghost} {new_id()}"
     for key in (
@@ -191,11 +191,11 @@ def test_an_entry_without_a_record_is_dropped(engine: Engine) -> None:
         engine.client.zadd(key, {ghost: 1})
     engine.client.zadd(engine.keys.step_deadlines, {member: 1})
     look(engine, retention=DAY)
-    assert engine.client.keys("w:*") == [engine.keys.ticks.encode()]
+    assert set(engine.client.keys("w:*")) == {engine.keys.ticks.encode(), engine.keys.chores.encode()}
 
 
-def test_one_broken_record_does_not_stop_the_others(engine: Engine) -> None:
-    """A record that no script can move is logged and passed over, in every list it stands in."""
+def test_broken_record_does_not_stop_the_others(engine: Engine) -> None:
+    """A record that no script can move is logged and skipped in each of its indexes."""
     broken, fine = engine.running().id, engine.running().id
     engine.client.delete(engine.keys.log(broken))
     engine.client.set(engine.keys.log(broken), "spoilt")
@@ -204,8 +204,8 @@ def test_one_broken_record_does_not_stop_the_others(engine: Engine) -> None:
     assert (engine.get(broken).state, engine.get(fine).state) == (State.RUNNING, State.PENDING)
 
 
-def test_an_outage_is_not_taken_for_a_broken_record(engine: Engine) -> None:
-    """A store that refuses for its own reasons ends the tick; the next one begins anew."""
+def test_outage_is_not_mistaken_for_a_broken_record(engine: Engine) -> None:
+    """A store that refuses for its own reasons ends the tick; the next one starts over."""
     engine.running()
     engine.advance(6)
     clock = engine.clock()
@@ -219,8 +219,8 @@ def test_an_outage_is_not_taken_for_a_broken_record(engine: Engine) -> None:
         clock.tick()
 
 
-def test_ticks_tell_how_old_the_last_one_is(engine: Engine) -> None:
-    """Readiness reads the age of the newest tick of any tree; without one there is none."""
+def test_age_of_the_last_tick_is_known(engine: Engine) -> None:
+    """Readiness reads the age of the newest tick of any tree; without a tick it is None."""
     assert engine.store.clock_age() is None
     engine.clock().tick()
     assert 0 <= (engine.store.clock_age() or 0) < 5
@@ -228,8 +228,8 @@ def test_ticks_tell_how_old_the_last_one_is(engine: Engine) -> None:
     assert 30 <= (engine.store.clock_age() or 0) < 35
 
 
-def test_takers_are_those_who_signed_lately(engine: Engine) -> None:
-    """A warm process that fell silent does not count as there, and is forgotten later."""
+def test_only_recently_seen_processes_are_counted(engine: Engine) -> None:
+    """A silent warm process no longer counts, and its entry is removed later."""
     engine.store.sign_on("express", "a")
     engine.advance(15)
     engine.store.sign_on("express", "b")
@@ -241,8 +241,8 @@ def test_takers_are_those_who_signed_lately(engine: Engine) -> None:
     assert engine.client.zrange(engine.keys.takers("express"), 0, -1) == [b"c"]
 
 
-def test_more_lapsed_leases_than_a_tick_holds_are_worked_off(engine: Engine) -> None:
-    """More than one tick can hold is done by the next ones, oldest first, and repeatably by two clocks."""
+def test_expired_leases_beyond_one_tick_are_processed(engine: Engine) -> None:
+    """The next ticks process the rest, oldest first, safely repeatable by two clocks."""
     ids = [engine.running().id for _ in range(250)]
     engine.advance(6)
     clocks = [engine.clock(), engine.clock()]
@@ -255,4 +255,4 @@ def test_more_lapsed_leases_than_a_tick_holds_are_worked_off(engine: Engine) -> 
             clock.tick()
     assert set(states()) == {State.PENDING}
     assert all(engine.kinds(id).count("execution.reset") == 1 for id in ids)
-    assert engine.store.due(tree="t", queued_age_us=HOUR, retention_us=HOUR).lapsed == []
+    assert engine.store.due(tree="t", retention_us=HOUR).lapsed == []

@@ -1,4 +1,4 @@
-"""The facilitator client against a real server that lies: every call ends in an answer."""
+"""The facilitator client against a faulty real server: every call has a defined outcome."""
 
 from __future__ import annotations
 
@@ -20,26 +20,27 @@ import pytest
 import structlog
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from eth_utils import to_checksum_address
 
 from tests.fakes import facilitator_faults as faults
 from tests.fakes.facilitator_server import FacilitatorServer
 from worker.payments.facilitator import MAX_BODY, Facilitator, HttpFacilitator
 from worker.payments.facilitator_auth import CdpAuth, StaticAuth
-from worker.payments.outcomes import (
-    Answer,
+from worker.x402.facilitator_answers import (
+    FacilitatorAnswer,
     Invalid,
-    Refused,
     Settled,
-    Unknown,
-    Unsure,
+    SettlementRefused,
+    SettlementUnknown,
     Valid,
+    VerificationUnknown,
     classify_settle,
     classify_verify,
     supports,
 )
 
-PAYER = "0x" + "a1" * 20
-PAYEE = "0x" + "b2" * 20
+PAYER = str(to_checksum_address("0x" + "a1" * 20))
+PAYEE = str(to_checksum_address("0x" + "b2" * 20))
 ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
 REQUIREMENTS: dict[str, Any] = {
     "scheme": "exact",
@@ -51,6 +52,7 @@ REQUIREMENTS: dict[str, Any] = {
     "extra": {"name": "USDC", "version": "2"},
 }
 SECRET = "5ec2e7" * 10
+VALID_BEFORE = int(time.time()) + 600
 
 
 def payload(nonce: int = 1) -> dict[str, Any]:
@@ -65,11 +67,28 @@ def payload(nonce: int = 1) -> dict[str, Any]:
                 "to": PAYEE,
                 "value": "10000",
                 "validAfter": "0",
-                "validBefore": str(int(time.time()) + 600),
+                "validBefore": str(VALID_BEFORE),
                 "nonce": f"0x{nonce:064x}",
             },
         },
     }
+
+
+def in_lower_case(document: Any) -> Any:
+    """The same document with lower-case addresses, as in some contracts and old journals."""
+    text = json.dumps(document)
+    for address in (PAYER, PAYEE, ASSET):
+        text = text.replace(address, address.lower())
+    return json.loads(text)
+
+
+def test_addresses_are_sent_in_eip_55(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """Whatever case the journal has, the facilitator gets EIP-55, both in `accepted` and in our terms."""
+    client.verify(in_lower_case(payload()), in_lower_case(REQUIREMENTS))
+    client.settle(in_lower_case(payload()), in_lower_case(REQUIREMENTS))
+    for call in (*server.calls("verify"), *server.calls("settle")):
+        assert call["body"]["paymentPayload"] == payload()
+        assert call["body"]["paymentRequirements"] == REQUIREMENTS
 
 
 @pytest.fixture(name="server")
@@ -90,8 +109,8 @@ def settle(client: Facilitator, paid: dict[str, Any], *, earlier_unknown: bool =
     return classify_settle(client.settle(paid, REQUIREMENTS), earlier_unknown=earlier_unknown)
 
 
-def test_an_honest_round(server: FacilitatorServer, client: HttpFacilitator) -> None:
-    """Verify, settle and supported work, and carry exactly the stored payload and our terms."""
+def test_verify_settle_and_supported(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """Verify, settle and supported succeed, and carry exactly the stored payload and our terms."""
     paid = payload()
     assert classify_verify(client.verify(paid, REQUIREMENTS)) == Valid()
     found = settle(client, paid)
@@ -105,62 +124,58 @@ def test_an_honest_round(server: FacilitatorServer, client: HttpFacilitator) -> 
 
 
 @pytest.mark.parametrize("status", [200, 400, 402])
-def test_a_refusal_is_read_on_every_status(
+def test_refusal_is_read_on_every_status(
     server: FacilitatorServer, client: HttpFacilitator, status: int
 ) -> None:
-    """Facilitators say no with 200, 400 or 402: the body decides, and nothing has moved."""
+    """Facilitators refuse with 200, 400 or 402: the body decides, and nothing has moved."""
     server.plan("verify", faults.refuse("insufficient_funds", status=status))
     server.plan("settle", faults.refuse("insufficient_funds", status=status))
     assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Invalid("insufficient_funds")
-    assert settle(client, payload()) == Refused("insufficient_funds")
+    assert settle(client, payload()) == SettlementRefused("insufficient_funds")
     assert server.charged() == 0
 
 
-def test_pending_on_500_keeps_the_hash_and_ends_by_asking_again(
-    server: FacilitatorServer, client: HttpFacilitator
-) -> None:
+def test_pending_settlement_keeps_its_hash(server: FacilitatorServer, client: HttpFacilitator) -> None:
     """settlement_pending for N calls is unknown with one hash, until the same payload settles."""
     server.plan("settle", faults.pending(moves=False), times=3)
     paid = payload()
     pending = [settle(client, paid, earlier_unknown=index > 0) for index in range(3)]
     assert len(set(map(repr, pending))) == 1
-    assert isinstance(pending[0], Unknown) and pending[0].cause == "settlement_pending"
+    assert isinstance(pending[0], SettlementUnknown) and pending[0].cause == "settlement_pending"
     assert pending[0].transaction is not None and server.charged() == 0
     assert settle(client, paid, earlier_unknown=True) == Settled(pending[0].transaction)
     assert server.charged() == 10_000
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_a_dropped_connection_is_unknown_and_is_not_retried(
+def test_dropped_connection_is_unknown_and_not_retried(
     server: FacilitatorServer, client: HttpFacilitator, moves: bool
 ) -> None:
-    """Whether the money moved or not, a drop looks the same; the client sends exactly one call."""
+    """A drop looks the same whether or not the money moved; the client sends exactly one call."""
     server.plan("settle", faults.drop(moves=moves))
     paid = payload()
-    assert settle(client, paid) == Unknown("dropped")
+    assert settle(client, paid) == SettlementUnknown("dropped")
     assert len(server.calls("settle")) == 1 and server.charged() == (10_000 if moves else 0)
     again = settle(client, paid, earlier_unknown=True)
     if moves:
-        assert again == Unknown("invalid_exact_evm_nonce_already_used", None, nonce_used=True)
+        assert again == SettlementUnknown("invalid_exact_evm_nonce_already_used", None, nonce_used=True)
     else:
         assert isinstance(again, Settled)
     assert server.charged() == 10_000
 
 
-def test_a_drop_on_a_kept_alive_connection_is_not_retried(
+def test_dropped_keep_alive_connection_is_not_retried(
     server: FacilitatorServer, client: HttpFacilitator
 ) -> None:
-    """Also a reused connection that dies under a settle call is not silently tried again."""
+    """A reused connection that drops during a settle call causes no silent retry."""
     assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Valid()
     server.plan("settle", faults.drop(moves=True))
-    assert settle(client, payload()) == Unknown("dropped")
+    assert settle(client, payload()) == SettlementUnknown("dropped")
     assert len(server.calls("settle")) == 1
 
 
-def test_a_reconciling_facilitator_gives_the_hash_again(
-    server: FacilitatorServer, client: HttpFacilitator
-) -> None:
-    """Where a repeated settle is answered with the first hash, the unknown ends as settled."""
+def test_repeated_settle_returns_the_first_hash(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """Where a repeated settle returns the first hash, the unknown ends as settled."""
     server.reconciles = True
     server.plan("settle", faults.drop(moves=True))
     paid = payload()
@@ -170,23 +185,23 @@ def test_a_reconciling_facilitator_gives_the_hash_again(
 
 
 @pytest.mark.parametrize("moves", [False, True])
-def test_a_hang_ends_by_timeout(server: FacilitatorServer, moves: bool) -> None:
-    """A facilitator that does not answer is given up on, as unknown; verify as no verdict."""
+def test_hanging_call_times_out(server: FacilitatorServer, moves: bool) -> None:
+    """A facilitator that does not answer times out: settle is unknown, verify has no verdict."""
     client = HttpFacilitator(server.url, verify_s=0.3, settle_s=0.3)
     server.plan("settle", faults.hang(moves=moves))
     server.plan("verify", faults.hang())
-    assert settle(client, payload()) == Unknown("timeout")
-    assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Unsure("timeout")
+    assert settle(client, payload()) == SettlementUnknown("timeout")
+    assert classify_verify(client.verify(payload(), REQUIREMENTS)) == VerificationUnknown("timeout")
     assert server.charged() == (10_000 if moves else 0)
     server.release()
     client.close()
 
 
-def test_a_body_that_trickles_is_given_up_on(server: FacilitatorServer) -> None:
-    """Bytes that keep coming slowly do not hold a call for ever."""
+def test_trickling_body_times_out(server: FacilitatorServer) -> None:
+    """A slowly trickling body does not extend the time limit."""
     client = HttpFacilitator(server.url, connect_s=0.2, verify_s=0.3, settle_s=0.3)
     server.plan("settle", faults.slow_body(0.1))
-    assert settle(client, payload()) == Unknown("timeout")
+    assert settle(client, payload()) == SettlementUnknown("timeout")
     server.release()
     client.close()
 
@@ -208,45 +223,47 @@ def test_a_body_that_trickles_is_given_up_on(server: FacilitatorServer) -> None:
         (faults.refuse("settlement_pending"), "settlement_pending"),
     ],
 )
-def test_what_is_no_certain_answer_is_unknown(
+def test_uncertain_answers_are_unknown(
     server: FacilitatorServer, client: HttpFacilitator, fault: faults.Fault, cause: str
 ) -> None:
-    """Garbage, empty, oversized and undecided answers are unknown and leave the client usable."""
+    """Garbage, empty, oversized and undecided responses are unknown and leave the client usable."""
     server.plan("settle", fault)
     found = settle(client, payload())
-    assert isinstance(found, Unknown) and found.cause == cause
+    assert isinstance(found, SettlementUnknown) and found.cause == cause
     assert classify_verify(client.verify(payload(2), REQUIREMENTS)) == Valid()
 
 
 def test_a_redirect_is_not_followed(server: FacilitatorServer, client: HttpFacilitator) -> None:
-    """A payload goes nowhere but to the configured address."""
+    """A payload is sent only to the configured address."""
     with FacilitatorServer() as other:
         elsewhere = (("Location", f"{other.url}/settle"),)
         server.plan("settle", faults.answer(307, "", headers=elsewhere))
-        assert settle(client, payload()) == Unknown("http_307")
+        assert settle(client, payload()) == SettlementUnknown("http_307")
         assert other.calls() == []
 
 
-def test_nobody_listens() -> None:
-    """A closed port and an unknown name are the same answer: no connection."""
+def test_closed_port_and_unknown_host_are_unreachable() -> None:
+    """A closed port and an unknown name have the same outcome: no connection."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         client = HttpFacilitator(f"http://127.0.0.1:{taken.getsockname()[1]}", connect_s=0.5)
-        assert client.settle(payload(), REQUIREMENTS) == Answer(fault="connect")
-        assert client.supported() == Answer(fault="connect")
-    assert HttpFacilitator("http://facilitator.invalid", connect_s=0.5).supported() == Answer(fault="connect")
+        assert client.settle(payload(), REQUIREMENTS) == FacilitatorAnswer(fault="connect")
+        assert client.supported() == FacilitatorAnswer(fault="connect")
+    assert HttpFacilitator("http://facilitator.invalid", connect_s=0.5).supported() == FacilitatorAnswer(
+        fault="connect"
+    )
 
 
-def test_a_server_without_tls_is_not_spoken_to(server: FacilitatorServer) -> None:
-    """An https address that answers in clear text gets nothing from us."""
+def test_server_without_tls_gets_nothing(server: FacilitatorServer) -> None:
+    """An https address that answers in clear text receives nothing."""
     client = HttpFacilitator(server.url.replace("http:", "https:"), connect_s=1, settle_s=1)
     assert client.settle(payload(), REQUIREMENTS).fault == "tls"
     assert server.calls() == []
     assert ssl.create_default_context().verify_mode is ssl.CERT_REQUIRED
 
 
-def test_connections_are_kept_and_many_calls_fit(server: FacilitatorServer) -> None:
-    """More calls at once than the pool holds are all answered, each settled once."""
+def test_connections_are_reused_beyond_the_pool_size(server: FacilitatorServer) -> None:
+    """More concurrent calls than the pool holds are all answered, each settled once."""
     client = HttpFacilitator(server.url, connections=2, settle_s=5)
     found: list[object] = []
     threads = [
@@ -261,8 +278,8 @@ def test_connections_are_kept_and_many_calls_fit(server: FacilitatorServer) -> N
     client.close()
 
 
-def test_logs_hold_no_payload(server: FacilitatorServer, client: HttpFacilitator) -> None:
-    """Neither a signature nor a wallet nor a facilitator's free text reaches a log line."""
+def test_logs_contain_no_payload(server: FacilitatorServer, client: HttpFacilitator) -> None:
+    """No signature, wallet or free text of a facilitator appears in a log line."""
     server.plan("settle", faults.refuse("insufficient_funds"), faults.refuse("Traceback: secret text here"))
     with structlog.testing.capture_logs() as lines:
         for _ in range(2):
@@ -275,7 +292,7 @@ def test_logs_hold_no_payload(server: FacilitatorServer, client: HttpFacilitator
         assert private not in text
 
 
-def test_static_headers(server: FacilitatorServer) -> None:
+def test_static_headers_are_sent(server: FacilitatorServer) -> None:
     """Fixed headers go with every call."""
     client = HttpFacilitator(server.url, StaticAuth({"Authorization": "Bearer abc", "X-Seller": "7"}))
     client.verify(payload(), REQUIREMENTS)
@@ -286,7 +303,7 @@ def test_static_headers(server: FacilitatorServer) -> None:
 
 
 def ed25519_secret(key: ed25519.Ed25519PrivateKey) -> str:
-    """Return the key as Coinbase hands it out: base64 of seed and public key."""
+    """Return the key in Coinbase's format: base64 of seed and public key."""
     raw = serialization.Encoding.Raw
     seed = key.private_bytes(raw, serialization.PrivateFormat.Raw, serialization.NoEncryption())
     return base64.b64encode(
@@ -301,7 +318,7 @@ def pem_secret(key: ec.EllipticCurvePrivateKey) -> str:
 
 
 def cdp_keys() -> list[tuple[str, str, Any]]:
-    """Return every form of key with its algorithm and its public half."""
+    """Return every key format with its algorithm and public key."""
     edwards, elliptic = ed25519.Ed25519PrivateKey.generate(), ec.generate_private_key(ec.SECP256R1())
     pem = pem_secret(elliptic)
     return [
@@ -314,7 +331,7 @@ def cdp_keys() -> list[tuple[str, str, Any]]:
 @pytest.mark.parametrize(
     ("algorithm", "secret", "public"), cdp_keys(), ids=["ed25519", "pem", "pem-one-line"]
 )
-def test_a_cdp_token_is_bound_to_its_call(
+def test_cdp_token_is_bound_to_its_call(
     server: FacilitatorServer, algorithm: str, secret: str, public: Any
 ) -> None:
     """Each call carries a fresh JWT for its own method and URL, verifiable with the public key."""
@@ -338,8 +355,8 @@ def test_a_cdp_token_is_bound_to_its_call(
     client.close()
 
 
-def test_a_cdp_token_names_the_path_below_the_base() -> None:
-    """The base's own path is part of what the token is good for."""
+def test_cdp_token_covers_the_base_path() -> None:
+    """The path of the base URL is part of the token's scope."""
     auth = CdpAuth("key-1", cdp_keys()[0][1], now=lambda: 1_800_000_000.9)
     token = auth.token("POST", "https://api.cdp.coinbase.com/platform/v2/x402/settle")
     claims = jwt.decode(token, options={"verify_signature": False})
@@ -358,23 +375,23 @@ def test_a_cdp_token_names_the_path_below_the_base() -> None:
         pem_secret(ec.generate_private_key(ec.SECP256K1())),
     ],
 )
-def test_a_wrong_cdp_key_is_told_at_once(secret: str) -> None:
-    """A key of another kind fails when the worker starts, without showing the key."""
+def test_wrong_cdp_key_fails_at_startup(secret: str) -> None:
+    """A key of another type fails at worker startup, without showing the key."""
     with pytest.raises(ValueError, match="the key is neither") as caught:
         CdpAuth("key-1", secret)
     assert secret == "" or secret not in str(caught.value)
 
 
 def control(url: str, method: str, document: Any = None) -> Any:
-    """Speak to the fake's control route."""
+    """Call the fake's control route."""
     data = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(f"{url}/_control", data=data, method=method)
     with urllib.request.urlopen(request, timeout=5) as response:
         return json.load(response)
 
 
-def test_the_fake_is_steered_over_http() -> None:
-    """As a process of its own the fake takes faults, balances and resets over its control route."""
+def test_fake_facilitator_is_controlled_over_http() -> None:
+    """Run as a separate process, the fake takes faults, balances and resets over its control route."""
     command = [sys.executable, "-m", "tests.fakes.facilitator_server", "--port", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -382,12 +399,12 @@ def test_the_fake_is_steered_over_http() -> None:
         url = json.loads(process.stdout.readline())["url"]
         client = HttpFacilitator(url, settle_s=5)
         control(url, "POST", {"operation": "settle", "faults": [{"kind": "drop", "moves": True}], "times": 1})
-        assert settle(client, payload()) == Unknown("dropped")
+        assert settle(client, payload()) == SettlementUnknown("dropped")
         state = control(url, "GET")
         assert [call["fault"] for call in state["calls"]] == ["drop"]
         assert [moved["value"] for moved in state["transfers"]] == [10_000] and state["overlaps"] == 0
         control(url, "POST", {"balances": {PAYER: 9_999}})
-        assert settle(client, payload(2)) == Refused("invalid_exact_evm_insufficient_balance")
+        assert settle(client, payload(2)) == SettlementRefused("invalid_exact_evm_insufficient_balance")
         control(url, "DELETE")
         assert control(url, "GET")["calls"] == [] and isinstance(settle(client, payload(2)), Settled)
         client.close()
@@ -398,8 +415,8 @@ def test_the_fake_is_steered_over_http() -> None:
             process.stdout.close()
 
 
-def test_the_fake_notices_settles_that_overlap(server: FacilitatorServer) -> None:
-    """Two open settles of one authorization are counted, since no worker may ever send them."""
+def test_fake_facilitator_counts_overlapping_settles(server: FacilitatorServer) -> None:
+    """Two open settles of one authorization are counted; no worker may ever send them."""
     client = HttpFacilitator(server.url, settle_s=5)
     server.plan("settle", faults.hang())
     paid = payload()

@@ -1,4 +1,4 @@
-"""Files in a bucket: the same contract over real HTTP, and what only a bucket has."""
+"""Files in an S3 bucket: the same contract over real HTTP, and what is specific to buckets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from botocore.config import Config
 from moto.server import ThreadedMotoServer
 
 from tests.integration.test_files import FilesContract
-from worker.delivery.files import files_from
-from worker.delivery.files_s3 import S3Files
-from worker.errors import Unavailable
+from worker.core.errors import Unavailable
+from worker.files.s3 import S3Files
+from worker.files.store import files_from
 
 MIB = 1024 * 1024
 # The test server dates every upload in 2010: older than an hour, younger than this.
@@ -61,27 +61,29 @@ class TestS3Files(FilesContract):
 
 
 class TestBucket:
-    """What only a bucket has: prefixes, parts, faults of the network."""
+    """Specific to buckets: prefixes, parts, network faults."""
 
     @pytest.fixture(name="files")
     def _files(self, bucket: str, client: Any) -> S3Files:
         return S3Files(bucket, "/deliver/ables/", client, part_size=5 * MIB)
 
     def test_files_lie_under_the_prefix(self, files: S3Files, client: Any, bucket: str) -> None:
-        """Several workers can share a bucket; the object carries the type."""
+        """Several workers can share a bucket; the object has the type."""
         ref = files.put(b"x", name="a", mime="image/png")
         head = client.head_object(Bucket=bucket, Key=f"deliver/ables/{ref.key}")
         assert head["ContentType"] == "image/png"
         assert S3Files(bucket, "other", client).stat(ref.key) is None
 
-    def test_no_prefix_is_allowed(self, client: Any, bucket: str) -> None:
-        """Without a prefix the key stands alone."""
+    def test_prefix_is_optional(self, client: Any, bucket: str) -> None:
+        """Without a prefix the object name is the key itself."""
         ref = S3Files(bucket, "", client).put(b"x", name="a", mime="a/b")
         assert client.head_object(Bucket=bucket, Key=ref.key)["ContentLength"] == 1
 
     @pytest.mark.parametrize("size", [5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 11 * MIB + 7])
-    def test_large_files_go_up_in_parts(self, files: S3Files, client: Any, bucket: str, size: int) -> None:
-        """Around the size of a part and beyond, every byte arrives in order and no upload stays open."""
+    def test_large_files_are_uploaded_in_parts(
+        self, files: S3Files, client: Any, bucket: str, size: int
+    ) -> None:
+        """For sizes around one part and beyond, all bytes arrive in order and no upload stays open."""
         data = os.urandom(size)
         ref = files.put((data[at : at + 700_001] for at in range(0, size, 700_001)), name="a", mime="a/b")
         assert b"".join(files.open(ref.key)) == data
@@ -91,12 +93,12 @@ class TestBucket:
         assert parts == (0 if size < 5 * MIB else -(-size // (5 * MIB)))
         assert _uploads(client, bucket) == []
 
-    def test_one_huge_write_is_cut_into_parts(self, files: S3Files) -> None:
-        """A single write of several parts arrives whole."""
+    def test_one_large_write_is_split_into_parts(self, files: S3Files) -> None:
+        """A single write of several parts arrives complete."""
         data = os.urandom(12 * MIB)
         assert b"".join(files.open(files.put(data, name="a", mime="a/b").key)) == data
 
-    def test_a_broken_large_file_leaves_nothing(self, files: S3Files, client: Any, bucket: str) -> None:
+    def test_failed_upload_is_aborted(self, files: S3Files, client: Any, bucket: str) -> None:
         """An error after the first part aborts the upload."""
         with pytest.raises(KeyError), files.writer("a", "a/b") as out:
             out.write(b"x" * 6 * MIB)
@@ -105,8 +107,8 @@ class TestBucket:
         assert _uploads(client, bucket) == []
         assert files.stat(out.key) is None
 
-    def test_a_sweep_aborts_old_uploads_only(self, files: S3Files, client: Any, bucket: str) -> None:
-        """An upload whose writer died is aborted by age; others' prefixes and finished files stay."""
+    def test_sweep_aborts_only_old_uploads(self, files: S3Files, client: Any, bucket: str) -> None:
+        """A dead writer's upload is aborted by age; other prefixes and finished files are untouched."""
         ref = files.put(b"x", name="a", mime="a/b")
         client.create_multipart_upload(Bucket=bucket, Key="deliver/ables/dead")
         client.create_multipart_upload(Bucket=bucket, Key="elsewhere/alive")
@@ -115,8 +117,8 @@ class TestBucket:
         assert _uploads(client, bucket) == ["elsewhere/alive"]
         assert files.stat(ref.key) is not None
 
-    def test_a_writer_swept_by_mistake_is_refused(self, files: S3Files) -> None:
-        """If an upload vanishes under its writer, the file fails instead of being acknowledged."""
+    def test_swept_writer_is_refused(self, files: S3Files) -> None:
+        """If its upload is removed meanwhile, the write fails instead of being acknowledged."""
         with pytest.raises(Unavailable) as refusal, files.writer("a", "a/b") as out:
             out.write(b"x" * 6 * MIB)
             assert files.sweep(3600) == 1
@@ -124,14 +126,14 @@ class TestBucket:
         assert refusal.value.code == "STORAGE_UNAVAILABLE"
         assert files.stat(out.key) is None
 
-    def test_a_missing_bucket_is_our_fault(self, client: Any) -> None:
+    def test_missing_bucket_is_unavailable(self, client: Any) -> None:
         """Writing to a bucket that does not exist is Unavailable, without the provider's words."""
         with pytest.raises(Unavailable) as refusal:
             S3Files("no-such-bucket", "p", client).put(b"x", name="a", mime="a/b")
         assert "no-such-bucket" not in str(refusal.value) and "NoSuchBucket" not in str(refusal.value)
 
-    def test_an_unreachable_store_is_unavailable(self) -> None:
-        """When nothing listens, every operation says so in the same words."""
+    def test_unreachable_bucket_is_unavailable(self) -> None:
+        """When nothing listens, every operation raises the same error."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             port = taken.getsockname()[1]
@@ -149,8 +151,8 @@ class TestBucket:
                 act()
         client.close()
 
-    def test_an_answer_cut_short_is_an_error(self) -> None:
-        """A connection that breaks in the middle of a file is reported, not taken for its end."""
+    def test_truncated_response_is_an_error(self) -> None:
+        """A connection that breaks in the middle of a file is reported, not treated as its end."""
         with _CutShort() as port:
             client = boto3.client("s3", endpoint_url=f"http://127.0.0.1:{port}", config=FAST, **CREDENTIALS)
             with pytest.raises(Unavailable):
@@ -158,10 +160,10 @@ class TestBucket:
             client.close()
 
 
-def test_an_address_chooses_the_bucket(
+def test_s3_url_selects_the_bucket(
     endpoint: str, client: Any, bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`s3://bucket/prefix` with the usual variables is all an operator sets, on a dyno too."""
+    """`s3://bucket/prefix` and the usual variables are the only settings needed, on a dyno too."""
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
@@ -170,13 +172,13 @@ def test_an_address_chooses_the_bucket(
     assert client.head_object(Bucket=bucket, Key=f"some/where/{ref.key}")["ContentLength"] == 1
 
 
-def test_a_disk_needs_no_boto3() -> None:
-    """Importing and using files on disk loads no AWS code."""
+def test_disk_needs_no_boto3() -> None:
+    """Importing and using files on disk imports no AWS code."""
     code = (
         "import sys, tempfile\n"
-        "from worker.delivery.files import files_from\n"
+        "from worker.files.store import files_from\n"
         "files_from(tempfile.mkdtemp()).put(b'x', name='a', mime='a/b')\n"
-        "import worker.delivery.files_s3\n"
+        "import worker.files.s3\n"
         "assert 'boto3' not in sys.modules and 'botocore' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2], check=True, timeout=60)
@@ -187,7 +189,7 @@ def _uploads(client: Any, bucket: str) -> list[str]:
 
 
 class _CutShort:
-    """A server that promises 100 kB twice and closes after 10 bytes of the second answer."""
+    """A server that promises 100 kB twice and closes after 10 bytes of the second response."""
 
     def __enter__(self) -> int:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -72,15 +72,15 @@ def get(port: int, path: str = "/", headers: dict[str, str] | None = None) -> tu
         link.close()
 
 
-def test_it_serves_patched_and_believes_no_stranger(tmp_path: Path) -> None:
-    """The application runs under gevent, and forwarded headers change nothing by themselves."""
+def test_runs_under_gevent_and_ignores_forwarded_headers(tmp_path: Path) -> None:
+    """The application runs under gevent, and forwarded headers alone change nothing."""
     with served(tmp_path) as (_, port):
         forged = {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "on", "SCRIPT-NAME": "/x"}
         assert get(port, headers=forged) == (200, "True http ")
 
 
-def test_slow_requests_wait_together(tmp_path: Path) -> None:
-    """Twenty requests that each wait a second are answered by one process in far less than twenty."""
+def test_slow_requests_wait_concurrently(tmp_path: Path) -> None:
+    """One process answers twenty requests of one second each in far less than twenty seconds."""
     with served(tmp_path) as (_, port):
         links = []
         began = time.monotonic()
@@ -92,8 +92,8 @@ def test_slow_requests_wait_together(tmp_path: Path) -> None:
         assert time.monotonic() - began < 10
 
 
-def test_only_this_machine_sees_a_laptops_worker(tmp_path: Path) -> None:
-    """Outside production it listens on loopback, and on nothing else: no control socket either."""
+def test_local_worker_listens_on_loopback(tmp_path: Path) -> None:
+    """Outside production it listens on loopback only, without a control socket."""
     with served(tmp_path) as (process, port):
         assert get(port)[0] == 200
         family = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
@@ -107,7 +107,7 @@ def test_only_this_machine_sees_a_laptops_worker(tmp_path: Path) -> None:
         assert not [link.laddr for each in family for link in each.net_connections("unix") if link.laddr]
 
 
-def test_as_many_processes_as_wanted(tmp_path: Path) -> None:
+def test_web_concurrency_sets_the_process_count(tmp_path: Path) -> None:
     """WEB_CONCURRENCY is the number of web processes."""
     with served(tmp_path, WEB_CONCURRENCY="2") as (process, port):
         assert get(port)[0] == 200
@@ -118,7 +118,7 @@ def test_as_many_processes_as_wanted(tmp_path: Path) -> None:
 
 
 def test_large_headers_are_refused(tmp_path: Path) -> None:
-    """A payment header passes, one of more than 8 kB does not, nor does such a request line."""
+    """A payment header is accepted; a header over 8 kB and a request line that long are not."""
     with served(tmp_path) as (_, port):
         assert get(port, headers={"Payment-Signature": "x" * 4000})[0] == 200
         assert get(port, headers={"Payment-Signature": "x" * 9000})[0] in {400, 431}
@@ -126,22 +126,22 @@ def test_large_headers_are_refused(tmp_path: Path) -> None:
         assert get(port, "/" + "x" * 9000)[0] in {400, 414}
 
 
-def test_its_own_lines_are_json_and_it_ends_in_order(tmp_path: Path) -> None:
-    """Each line of gunicorn is one JSON object, requests are not among them, SIGTERM ends it with 0."""
+def test_log_lines_are_json_and_sigterm_exits_cleanly(tmp_path: Path) -> None:
+    """Each gunicorn log line is one JSON object, requests are not logged, SIGTERM exits with 0."""
     with served(tmp_path) as (process, port):
         assert get(port, "/secret-path")[0] == 200
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=15)
+        _, output = process.communicate(timeout=15)
         assert process.returncode == 0
-    lines = [json.loads(line) for line in said.splitlines()]
+    lines = [json.loads(line) for line in output.splitlines()]
     assert lines and {line["event"] for line in lines} == {"gunicorn.error"}
-    assert "secret-path" not in said
+    assert "secret-path" not in output
 
 
-def test_a_bad_start_is_told_once(tmp_path: Path) -> None:
-    """With settings that do not fit nothing is forked: the table of problems, and an exit code."""
+def test_invalid_settings_are_reported_once(tmp_path: Path) -> None:
+    """Invalid settings fork nothing: a table of problems and an exit code."""
     done = subprocess.run(
-        [sys.executable, "-m", "gunicorn", "--config", "config/gunicorn.py"],
+        [sys.executable, "-m", "worker", "web"],
         cwd=ROOT,
         env={**os.environ, "PORT": "0", "LEASE": "x"},
         capture_output=True,
@@ -153,8 +153,8 @@ def test_a_bad_start_is_told_once(tmp_path: Path) -> None:
     assert "PORT" in done.stderr and "LEASE" in done.stderr
 
 
-def test_the_web_line_of_the_procfile_uses_it() -> None:
-    """What is tested here is what is deployed."""
+def test_procfile_uses_this_configuration() -> None:
+    """The deployment uses the configuration tested here."""
     lines = (ROOT / "Procfile").read_text().splitlines()
-    assert "web: gunicorn --config config/gunicorn.py" in lines
+    assert "web: python -m worker web" in lines
     assert [line.partition(":")[0] for line in lines] == ["web", "worker", "release"]

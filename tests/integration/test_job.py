@@ -1,4 +1,4 @@
-"""What an author's function can do, and what a run after a crash makes of it, on a real store."""
+"""The job API for author functions and its replay after a crash, on a real store."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from tests.engine import LEASE, SECOND, Crash, Engine
-from worker.agents.hold import Stopped
 from worker.agents.job import Job
-from worker.agents.speech import CHUNK_BYTES, MOST_CHARACTERS
-from worker.delivery.names import safe_name
-from worker.errors import Failed, ToolDenied, ToolFailed, Transient
-from worker.executions import store as limits
-from worker.executions.policy import Call, Decision
-from worker.executions.record import Execution
-from worker.executions.states import State
+from worker.agents.lease import LeaseLost
+from worker.agents.output_buffer import CHUNK_BYTES, MOST_CHARACTERS
+from worker.core.errors import Failed, ToolDenied, ToolFailed, Transient
+from worker.core.states import State
+from worker.engine import events as limits
+from worker.engine.record import Execution
+from worker.files.names import safe_name
+from worker.policy.judge import Decision, PolicyCall
 
 
 def text_of(engine: Engine, id: str) -> str:
-    """The chunks of a log joined, each where it says it belongs."""
+    """The text chunks of a log joined, each checked against its offset."""
     joined = ""
     for event in engine.log(id, "output.chunk"):
         chunk = event.data()
@@ -34,7 +35,7 @@ def text_of(engine: Engine, id: str) -> str:
 
 
 def job_of(engine: Engine, execution: Execution, *, lease_us: int = LEASE) -> Job:
-    """A job without a keeper: nothing is written but by the test."""
+    """A job without a lease keeper: only the test writes."""
     engine.registry.capabilities.pop("a", None)
     engine.registry.agent("a")(lambda job: None)
     job = Job(
@@ -58,11 +59,11 @@ def fails(engine: Engine, id: str) -> dict[str, Any]:
     return execution.error
 
 
-# Saying and showing
+# Output and progress
 
 
 def test_small_chunks_are_joined(engine: Engine) -> None:
-    """A thousand words in a moment are a few events, and their text is whole."""
+    """A thousand words at once become a few events, and their text is complete."""
 
     def function(job: Job) -> None:
         for number in range(1000):
@@ -73,8 +74,8 @@ def test_small_chunks_are_joined(engine: Engine) -> None:
     assert len(engine.log(execution.id, "output.chunk")) < 12
 
 
-def test_a_chunk_is_written_when_it_is_large_enough(engine: Engine) -> None:
-    """Four kilobytes go out at once, what is smaller waits; bytes count, not characters."""
+def test_full_chunk_is_written_at_once(engine: Engine) -> None:
+    """Four kilobytes are written immediately, less waits; the limit counts bytes, not characters."""
     job = job_of(engine, engine.running())
     job.say("é" * (CHUNK_BYTES // 2 - 1))
     assert engine.log(job.id, "output.chunk") == []
@@ -82,19 +83,19 @@ def test_a_chunk_is_written_when_it_is_large_enough(engine: Engine) -> None:
     assert len(engine.log(job.id, "output.chunk")) == 1
 
 
-def test_the_keeper_writes_what_has_waited(engine: Engine) -> None:
-    """A word said before a long silence reaches the log in about 50 ms, without another call."""
-    said, seen = threading.Event(), threading.Event()
+def test_lease_keeper_flushes_waiting_text(engine: Engine) -> None:
+    """A word before a long pause reaches the log in about 50 ms, without another call."""
+    reference, seen = threading.Event(), threading.Event()
 
     def function(job: Job) -> None:
         job.say("first")
-        said.set()
+        reference.set()
         assert seen.wait(10)
 
     id = engine.agent(function)
     thread = threading.Thread(target=engine.runner().run, args=(id,), daemon=True)
     thread.start()
-    assert said.wait(5)
+    assert reference.wait(5)
     until = time.monotonic() + 5
     while not engine.log(id, "output.chunk") and time.monotonic() < until:
         time.sleep(0.005)
@@ -104,8 +105,8 @@ def test_the_keeper_writes_what_has_waited(engine: Engine) -> None:
     assert engine.get(id).state == State.COMPLETED
 
 
-def test_a_huge_chunk_is_cut_into_events(engine: Engine) -> None:
-    """No event holds more than its share of one long text, and nothing of it is lost."""
+def test_long_text_is_split_into_events(engine: Engine) -> None:
+    """A long text is split at the event size limit without loss."""
     text = "äb" * 50_000
     execution = engine.run(lambda job: job.say(text))
     assert text_of(engine, execution.id) == text
@@ -115,8 +116,8 @@ def test_a_huge_chunk_is_cut_into_events(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("text", ["\ud800", b"bytes", 5, None])
-def test_what_is_no_text_is_the_agents_error(engine: Engine, text: Any) -> None:
-    """Half a surrogate or a number fails the execution at once, and the process can go on working."""
+def test_invalid_text_is_the_agents_error(engine: Engine, text: Any) -> None:
+    """A lone surrogate or a number fails the execution immediately, and the process keeps working."""
     runner = engine.runner()
     id = engine.agent(lambda job: (job.say("ok"), job.say(text), time.sleep(0.2)))
     assert runner.run(id)
@@ -127,35 +128,35 @@ def test_what_is_no_text_is_the_agents_error(engine: Engine, text: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "shown"),
+    ("fraction", "shown"),
     [(-1, 0.0), (2, 1.0), (float("nan"), 0.0), (float("inf"), 1.0), (float("-inf"), 0.0), (0.25, 0.25)],
 )
-def test_progress_stays_between_nothing_and_all(engine: Engine, given: float, shown: float) -> None:
-    """Whatever fraction is given, what is shown lies between 0 and 1."""
-    execution = engine.run(lambda job: job.progress(given, "m"))
+def test_progress_is_clamped(engine: Engine, fraction: float, shown: float) -> None:
+    """Any given fraction is shown as a value from 0 to 1."""
+    execution = engine.run(lambda job: job.progress(fraction, "m"))
     assert execution.progress == shown
     [event] = engine.log(execution.id, "progress.updated")
     assert event.data() == {"fraction": shown, "message": "m"}
 
 
-def test_progress_messages_are_cut_and_clean(engine: Engine) -> None:
+def test_progress_messages_are_truncated_and_valid(engine: Engine) -> None:
     """A message of any length and with broken Unicode is stored short and valid."""
     execution = engine.run(lambda job: job.progress(0.5, "\ud800" + "x" * 9000))
     assert execution.message == "?" + "x" * 499
 
 
-def test_time_left_is_the_run_limit_less_what_went_by(engine: Engine) -> None:
+def test_seconds_left_counts_down(engine: Engine) -> None:
     """seconds_left counts down from the run limit and never below zero."""
     job = job_of(engine, engine.running(run_limit_us=2 * SECOND))
     assert 1.5 < job.seconds_left() <= 2.0
     assert job_of(engine, engine.running(run_limit_us=0)).seconds_left() == 0.0
 
 
-# The limits of the log
+# Log limits
 
 
-def test_text_that_the_log_cannot_take_is_kept_in_a_file(engine: Engine) -> None:
-    """Past the limit the log says so once, progress goes on in the record, and the whole text is a file."""
+def test_text_beyond_the_log_limit_goes_to_a_file(engine: Engine) -> None:
+    """Past the limit the log says so once, progress continues in the record, and the full text is a file."""
     piece = "x" * 900_000
     runs = itertools.count()
 
@@ -172,17 +173,17 @@ def test_text_that_the_log_cannot_take_is_kept_in_a_file(engine: Engine) -> None
     whole = "".join(f"{number}{piece}" for number in range(6))
     assert overflow.data() == {"offset": len(written)}
     assert whole.startswith(written) and 0 < len(written) < len(whole)
-    assert int(execution.raw["log_bytes"]) <= limits.MOST_LOG_BYTES
+    assert engine.stored(execution.id, "log_bytes") <= limits.MOST_LOG_BYTES
     assert (execution.progress, execution.result["type"]) == (0.9, "json")
-    said = execution.result["said_ref"]
-    assert b"".join(engine.files.open(said["key"])).decode() == whole
+    reference = execution.result["said_ref"]
+    assert b"".join(engine.files.open(reference["key"])).decode() == whole
     [completed] = engine.log(execution.id, "execution.completed")
-    assert completed.data()["said_file"] == {k: v for k, v in said.items() if k != "key"}
+    assert completed.data()["said_file"] == {k: v for k, v in reference.items() if k != "key"}
     assert "key" not in completed.data()["said_file"]
 
 
-def test_a_stream_past_the_limit_is_whole_in_its_deliverable(engine: Engine) -> None:
-    """A generator's text is a file anyway; the log just ends earlier."""
+def test_stream_beyond_the_log_limit_is_complete_in_its_deliverable(engine: Engine) -> None:
+    """A generator's text is stored as a file in any case; only the log ends earlier."""
 
     def function(job: Job) -> Any:
         for number in range(6):
@@ -195,8 +196,8 @@ def test_a_stream_past_the_limit_is_whole_in_its_deliverable(engine: Engine) -> 
     assert len(engine.log(execution.id, "output.overflow")) == 1
 
 
-def test_after_an_overflow_a_later_run_says_nothing_either(engine: Engine) -> None:
-    """Text after the first that did not fit stays out of the log, so that a log never has a hole."""
+def test_no_text_is_logged_after_an_overflow(engine: Engine) -> None:
+    """After the first text that did not fit no more is logged, so that a log has no gaps."""
     text = "x" * (limits.MOST_LOG_BYTES - limits.RESERVED_BYTES - 100_000)
     runs = itertools.count()
 
@@ -206,7 +207,7 @@ def test_after_an_overflow_a_later_run_says_nothing_either(engine: Engine) -> No
         if next(runs) == 0:
             job.say(text + text)
             raise Crash
-        # In other pieces than before: the first would fit.
+        # Chunked differently than before: the first would fit.
         job.say(text)
         job.tool("flush")
         job.say(text + "end")
@@ -218,12 +219,12 @@ def test_after_an_overflow_a_later_run_says_nothing_either(engine: Engine) -> No
     assert engine.runner().run(id)
     assert text_of(engine, id) == "begin "
     assert len(engine.log(id, "output.overflow")) == 1
-    said = engine.get(id).result["said_ref"]
-    assert said["size"] == len("begin end") + 2 * len(text)
+    reference = engine.get(id).result["said_ref"]
+    assert reference["size"] == len("begin end") + 2 * len(text)
 
 
-def test_a_log_full_of_steps_ends_the_execution(engine: Engine) -> None:
-    """An agent that calls tools without end fails with a code instead of filling the store."""
+def test_log_full_of_steps_ends_the_execution(engine: Engine) -> None:
+    """An agent that calls tools endlessly fails with a code instead of filling the store."""
     id = engine.agent(lambda job: [job.tool("t", n=n) for n in range(10)])
     engine.registry.tool("t")(lambda n: n)
     pipe = engine.client.pipeline(transaction=False)
@@ -237,8 +238,8 @@ def test_a_log_full_of_steps_ends_the_execution(engine: Engine) -> None:
 # After a crash
 
 
-def test_what_was_said_and_shown_is_not_repeated(engine: Engine) -> None:
-    """A crash in the middle of a stream leaves one text and each progress once, however the chunks fell."""
+def test_output_and_progress_are_not_repeated_after_a_crash(engine: Engine) -> None:
+    """A crash during a stream leaves one text and each progress once, however the chunks were split."""
     crash_at = iter([3, 7, 99])
 
     def function(job: Job) -> str:
@@ -263,12 +264,12 @@ def test_what_was_said_and_shown_is_not_repeated(engine: Engine) -> None:
 
 
 def test_files_are_written_once(engine: Engine) -> None:
-    """A file from before the crash is the same file afterwards, told of once; its data is not made again."""
-    made: list[int] = []
+    """A file from before the crash is reused and reported once; its data is not generated again."""
+    runs: list[int] = []
     crashed = threading.Event()
 
     def data() -> Any:
-        made.append(1)
+        runs.append(1)
         yield b"content"
 
     def function(job: Job) -> None:
@@ -282,17 +283,17 @@ def test_files_are_written_once(engine: Engine) -> None:
     id = engine.agent(function)
     engine.crash(id)
     assert engine.runner().run(id)
-    assert made == [1]
-    told = [event.data() for event in engine.log(id, "file.written")]
-    assert [(each["name"], each["ready"]) for each in told] == [("a.txt", False), ("b.txt", True)]
-    assert "key" not in told[0]
+    assert runs == [1]
+    written = [event.data() for event in engine.log(id, "file.written")]
+    assert [(each["name"], each["ready"]) for each in written] == [("a.txt", False), ("b.txt", True)]
+    assert "key" not in written[0]
     result = engine.get(id).result
     assert (result["type"], [file["name"] for file in result["files"]]) == ("multiple", ["a.txt", "b.txt"])
 
 
 @pytest.mark.parametrize("names", [("a.txt", "a.txt"), ("a/b.txt", "a_b.txt"), ("", "file")])
-def test_two_files_of_one_name_are_refused(engine: Engine, names: tuple[str, str]) -> None:
-    """Names are compared as they will be delivered, so none can hide another."""
+def test_duplicate_file_names_are_refused(engine: Engine, names: tuple[str, str]) -> None:
+    """Names are compared in their delivered form, so none can shadow another."""
     id = engine.agent(lambda job: [job.file(name, b"x") for name in names])
     assert engine.runner().run(id)
     error = fails(engine, id)
@@ -300,7 +301,7 @@ def test_two_files_of_one_name_are_refused(engine: Engine, names: tuple[str, str
 
 
 def test_once_keeps_the_first_value(engine: Engine) -> None:
-    """Time and randomness of the first run are those of every later one, large values included."""
+    """Time and randomness of the first run are replayed in later ones, including large values."""
     values = itertools.count()
     crashed = threading.Event()
 
@@ -319,8 +320,8 @@ def test_once_keeps_the_first_value(engine: Engine) -> None:
     assert len(engine.store.steps(id)["once:large"]) < 500
 
 
-def test_finished_steps_answer_from_the_record(engine: Engine) -> None:
-    """After a crash a tool that had answered is not called again; one that was open is."""
+def test_finished_steps_are_replayed_from_the_record(engine: Engine) -> None:
+    """After a crash a tool that had answered is not called again; an open one is."""
     calls: list[tuple[str, str | None]] = []
     crashed = threading.Event()
 
@@ -368,16 +369,16 @@ def test_finished_steps_answer_from_the_record(engine: Engine) -> None:
     assert max(len(value) for value in engine.store.steps(id).values()) < 1000
 
 
-def test_a_step_gives_the_same_value_before_and_after_a_crash(engine: Engine) -> None:
-    """What the tool returned is seen in its JSON form from the start, so no run meets another shape."""
+def test_step_value_is_the_same_before_and_after_a_crash(engine: Engine) -> None:
+    """A tool's result is in JSON form from the start, so every run sees the same shape."""
     engine.registry.tool("t")(lambda: {1: (2, 3)})
     execution = engine.run(lambda job: [job.tool("t"), job.tool("t", key="t#1")])
     assert json.loads(execution.output) == [{"1": [2, 3]}] * 2
 
 
 @pytest.mark.parametrize("change", ["tool", "arguments"])
-def test_another_call_under_a_key_fails_as_not_replayable(engine: Engine, change: str) -> None:
-    """A function that takes another path after a crash is stopped before it does the wrong thing."""
+def test_changed_call_under_a_key_is_not_replayable(engine: Engine, change: str) -> None:
+    """A function that takes another path after a crash is stopped before a wrong call."""
     ran: list[int] = []
     engine.registry.tool("one")(lambda n: ran.append(n))
     engine.registry.tool("two")(lambda n: ran.append(n))
@@ -396,9 +397,9 @@ def test_another_call_under_a_key_fails_as_not_replayable(engine: Engine, change
     assert ran == [1]
 
 
-def test_the_order_of_arguments_does_not_matter(engine: Engine) -> None:
+def test_argument_order_does_not_matter(engine: Engine) -> None:
     """The same arguments in another order are the same call."""
-    engine.registry.tool("t")(lambda **given: len(given))
+    engine.registry.tool("t")(lambda **arguments: len(arguments))
     execution = engine.run(
         lambda job: [
             job.tool("t", key="k", a=1, b={"x": 1, "y": 2}),
@@ -411,8 +412,8 @@ def test_the_order_of_arguments_does_not_matter(engine: Engine) -> None:
 # Tools
 
 
-def test_passing_faults_of_a_tool_are_tried_again(engine: Engine) -> None:
-    """A tool may fail in passing as often as it has tries left; each try is in the log."""
+def test_transient_tool_failures_are_retried(engine: Engine) -> None:
+    """A tool may fail transiently until its tries are used up; each try is in the log."""
     tries: list[str | None] = []
 
     @engine.registry.tool("t", attempts=3)
@@ -430,8 +431,8 @@ def test_passing_faults_of_a_tool_are_tried_again(engine: Engine) -> None:
     assert retried == [2, 3]
 
 
-def test_a_tool_without_tries_left_fails_its_caller(engine: Engine) -> None:
-    """After its last try the tool's failure is told once, and becomes the execution's error."""
+def test_exhausted_tool_retries_fail_the_caller(engine: Engine) -> None:
+    """After its last try the tool's failure is reported once, and becomes the execution's error."""
     ran: list[int] = []
 
     @engine.registry.tool("t", attempts=2)
@@ -446,9 +447,9 @@ def test_a_tool_without_tries_left_fails_its_caller(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), b"x", float("nan"), {"a": {1}}])
-def test_tools_speak_json(engine: Engine, value: Any) -> None:
-    """A result or an argument that JSON has no form for is a failed tool, not a broken execution."""
-    engine.registry.tool("t", attempts=1)(lambda **given: value)
+def test_non_json_tool_values_fail_the_tool(engine: Engine, value: Any) -> None:
+    """A result or an argument that is not JSON is a failed tool, not a broken execution."""
+    engine.registry.tool("t", attempts=1)(lambda **keywords: value)
 
     def function(job: Job) -> list[str]:
         seen = []
@@ -461,12 +462,12 @@ def test_tools_speak_json(engine: Engine, value: Any) -> None:
     execution = engine.run(function)
     assert json.loads(execution.output) == [
         "the tool returned something that is not JSON",
-        "its arguments are not JSON",
+        "the arguments are not JSON",
     ]
 
 
-def test_a_fault_told_in_odd_words_is_told(engine: Engine) -> None:
-    """A message of any kind and length is stored as short, valid text."""
+def test_unusual_error_messages_are_stored_safely(engine: Engine) -> None:
+    """A message of any type and length is stored as short, valid text."""
     odd = iter([Transient("\ud800" + "x" * 9000, retry_after=0), Transient(object(), retry_after=0)])  # type: ignore[arg-type]
 
     @engine.registry.tool("t")
@@ -476,16 +477,16 @@ def test_a_fault_told_in_odd_words_is_told(engine: Engine) -> None:
         return 1
 
     execution = engine.run(lambda job: job.tool("t"))
-    told = [event.data()["error"] for event in engine.log(execution.id, "step.failed")]
-    assert told[0] == "?" + "x" * 1999 and told[1].startswith("<object")
+    errors = [event.data()["error"] for event in engine.log(execution.id, "step.failed")]
+    assert errors[0] == "?" + "x" * 1999 and errors[1].startswith("<object")
     assert execution.output == b"1"
 
 
-def test_a_policy_that_cannot_be_asked_is_asked_again(engine: Engine) -> None:
-    """Rate limits are counted in the store; an outage there delays a call and does not fail it."""
+def test_outage_in_a_policy_check_is_retried(engine: Engine) -> None:
+    """Rate limits are counted in the store; a store outage delays a call and does not fail it."""
     outages = iter([redis.ConnectionError("away")])
 
-    def decide(call: Call) -> Decision:
+    def decide(call: PolicyCall) -> Decision:
         for outage in outages:
             raise outage
         return Decision("allow", "r", "")
@@ -495,20 +496,20 @@ def test_a_policy_that_cannot_be_asked_is_asked_again(engine: Engine) -> None:
     assert engine.run(lambda job: job.tool("t")).output == b"1"
 
 
-def test_an_unknown_tool_fails_without_a_trace_of_a_call(engine: Engine) -> None:
-    """A name that nobody registered is told to the function; no intent is recorded."""
+def test_unknown_tool_leaves_no_intent(engine: Engine) -> None:
+    """An unregistered name raises in the function; no intent is recorded."""
     execution = engine.run(lambda job: job.tool("nobody"))
     assert (execution.error["code"], execution.error["details"]) == ("TOOL_FAILED", {"tool": "nobody"})
     assert "intent.accepted" not in engine.kinds(execution.id)
 
 
-def test_a_denied_call_is_recorded_with_its_rule(engine: Engine) -> None:
-    """The policy sees the call and its history; a denial names the rule and the tool never runs."""
-    calls: list[Call] = []
+def test_denied_call_is_recorded_with_its_rule(engine: Engine) -> None:
+    """The policy sees the call and its history; a denial names the rule and the tool is not run."""
+    calls: list[PolicyCall] = []
     ran: list[int] = []
     engine.registry.tool("t")(lambda n: ran.append(n))
 
-    def decide(call: Call) -> Decision:
+    def decide(call: PolicyCall) -> Decision:
         calls.append(call)
         if call.step_count < 2:
             return Decision("allow", "first-two", "", timeout_ms=1500)
@@ -546,8 +547,8 @@ def test_a_denied_call_is_recorded_with_its_rule(engine: Engine) -> None:
     assert created.data()["max_attempts"] == 3
 
 
-def test_a_denial_ends_an_execution_that_does_not_expect_it(engine: Engine) -> None:
-    """Uncaught, a refused call fails the execution with TOOL_DENIED; so does one that somebody denies."""
+def test_uncaught_denial_fails_the_execution(engine: Engine) -> None:
+    """Uncaught, a denied call fails the execution with TOOL_DENIED, as does a denied approval."""
     engine.registry.tool("t")(lambda: None)
     engine.decide = lambda call: Decision("deny", "r", "no")
     execution = engine.run(lambda job: job.tool("t"))
@@ -561,8 +562,8 @@ def test_a_denial_ends_an_execution_that_does_not_expect_it(engine: Engine) -> N
     assert (execution.error["code"], execution.error["details"]) == ("TOOL_DENIED", {"tool": "t"})
 
 
-def test_the_policys_time_out_holds_for_the_step(engine: Engine) -> None:
-    """A rule's timeout_ms replaces the worker's own, for the deadline in the event and in the store."""
+def test_policy_timeout_sets_the_step_deadline(engine: Engine) -> None:
+    """A rule's timeout_ms replaces the worker's default, for the deadline in event and store."""
     engine.decide = lambda call: Decision("allow", "r", "", timeout_ms=1500)
     seen: list[float] = []
 
@@ -577,8 +578,8 @@ def test_the_policys_time_out_holds_for_the_step(engine: Engine) -> None:
     assert seen == [created.at + 1_500_000]
 
 
-def test_long_arguments_are_told_by_size_and_digest(engine: Engine) -> None:
-    """Arguments over 32 kB reach the tool whole and the log as a digest."""
+def test_long_arguments_are_logged_as_size_and_digest(engine: Engine) -> None:
+    """Arguments over 4 kB reach the tool in full and the log as a digest."""
     engine.registry.tool("t")(lambda text: len(text))
     execution = engine.run(lambda job: job.tool("t", text="x" * 40_000))
     assert execution.output == b"40000"
@@ -586,11 +587,11 @@ def test_long_arguments_are_told_by_size_and_digest(engine: Engine) -> None:
     assert (created.data()["arguments"], created.data()["arguments_omitted"]["size"]) == (None, 40_011)
 
 
-# The lease is gone
+# Lease lost
 
 
-def test_a_cancelled_job_stops_at_its_next_call(engine: Engine) -> None:
-    """After a cancellation nothing the function says is written, and it is ended by Stopped."""
+def test_cancelled_job_stops_at_its_next_call(engine: Engine) -> None:
+    """After a cancellation the function's calls write nothing, and LeaseLost ends it."""
     ended: list[BaseException] = []
 
     def function(job: Job) -> None:
@@ -605,13 +606,13 @@ def test_a_cancelled_job_stops_at_its_next_call(engine: Engine) -> None:
 
     execution = engine.run(function)
     assert execution.state == State.CANCELLED
-    assert isinstance(ended[0], Stopped)
+    assert isinstance(ended[0], LeaseLost)
     assert engine.kinds(execution.id) == ["execution.created", "execution.started", "execution.cancelled"]
 
 
 @pytest.mark.parametrize("call", ["say", "progress", "file", "once", "tool"])
-def test_every_call_of_a_stopped_job_stops(engine: Engine, call: str) -> None:
-    """Whatever an author calls after the lease is gone, the store is not asked and nothing happens."""
+def test_every_call_of_a_stopped_job_raises(engine: Engine, call: str) -> None:
+    """After the lease is lost, any call raises without contacting the store."""
     engine.registry.tool("t")(lambda: pytest.fail("ran"))
     job = job_of(engine, engine.running())
     job.stop("lost")
@@ -624,13 +625,13 @@ def test_every_call_of_a_stopped_job_stops(engine: Engine, call: str) -> None:
         "tool": ("t",),
     }
     before = engine.whole()
-    with pytest.raises(Stopped, match="lost"):
+    with pytest.raises(LeaseLost, match="lost"):
         getattr(job, call)(*arguments[call])
     assert engine.whole() == before
 
 
-def test_a_pause_between_tries_ends_with_the_lease(engine: Engine) -> None:
-    """A tool that waits for its next try is not called again once the execution was cancelled."""
+def test_retry_pause_ends_with_the_lease(engine: Engine) -> None:
+    """A tool waiting for its next try is not called again once the execution was cancelled."""
     ran: list[int] = []
     id = engine.new()
     job = job_of(engine, engine.take(id))
@@ -642,13 +643,13 @@ def test_a_pause_between_tries_ends_with_the_lease(engine: Engine) -> None:
         raise Transient("busy", retry_after=30)
 
     began = time.monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(LeaseLost):
         job.tool("t")
     assert (ran, time.monotonic() - began < 10) == ([1], True)
 
 
-def test_a_late_job_cannot_write(engine: Engine) -> None:
-    """A process that slept past its lease is stopped at its first write; the next run is not disturbed."""
+def test_expired_job_cannot_write(engine: Engine) -> None:
+    """A process that slept past its lease is stopped at its first write; the next run is undisturbed."""
     id = engine.new()
     late = job_of(engine, engine.take(id))
     late.say("late")
@@ -656,7 +657,7 @@ def test_a_late_job_cannot_write(engine: Engine) -> None:
     engine.lapse(id)
     job = job_of(engine, engine.take(id))
     for act in (late.flush, lambda: late.once("n", lambda: 1), lambda: late.file("f", b"x")):
-        with pytest.raises(Stopped):
+        with pytest.raises(LeaseLost):
             act()
     job.say("in time")
     job.flush()
@@ -664,11 +665,11 @@ def test_a_late_job_cannot_write(engine: Engine) -> None:
     assert engine.store.steps(id) == {}
 
 
-# The store is away
+# Store outages
 
 
 class Flaky:
-    """A store whose next calls fail: before they arrive, or after they were done."""
+    """A store whose next calls fail, before they arrive or after they were executed."""
 
     def __init__(self, engine: Engine) -> None:
         self._store = engine.store
@@ -701,10 +702,10 @@ class Flaky:
         ("before", redis.exceptions.BusyLoadingError("loading")),
         ("before", redis.exceptions.ReadOnlyError("READONLY replica")),
     ],
-    ids=lambda given: given if isinstance(given, str) else type(given).__name__,
+    ids=lambda arguments: arguments if isinstance(arguments, str) else type(arguments).__name__,
 )
-def test_writes_are_repeated_through_an_outage(engine: Engine, how: str, error: Exception) -> None:
-    """Whether a write was lost or only its answer, in the end it is there exactly once."""
+def test_writes_are_retried_through_an_outage(engine: Engine, how: str, error: Exception) -> None:
+    """Whether a write or only its response was lost, it is stored exactly once."""
     flaky = Flaky(engine)
     flaky.error = error
     ran: list[int] = []
@@ -736,8 +737,8 @@ def test_writes_are_repeated_through_an_outage(engine: Engine, how: str, error: 
     assert ran == [1]
 
 
-def test_a_long_outage_stops_the_job(engine: Engine) -> None:
-    """When the lease must have lapsed, a job gives up instead of hanging."""
+def test_long_outage_stops_the_job(engine: Engine) -> None:
+    """When its lease must have expired, a job gives up instead of hanging."""
     flaky = Flaky(engine)
     flaky.fails = ["before"] * 1000
     execution = engine.running()
@@ -746,14 +747,14 @@ def test_a_long_outage_stops_the_job(engine: Engine) -> None:
     engine.store = store
     job.say("x")
     began = time.monotonic()
-    with pytest.raises(Stopped):
+    with pytest.raises(LeaseLost):
         job.flush()
     assert 0.4 < time.monotonic() - began < 5
     assert job.stopped == "lost"
 
 
-def test_text_survives_a_write_that_failed_for_good(engine: Engine) -> None:
-    """An error of the store that is no outage loses no text: the next flush writes it."""
+def test_text_survives_a_failed_flush(engine: Engine) -> None:
+    """A store error other than an outage loses no text: the next flush writes it."""
     flaky = Flaky(engine)
     flaky.error = redis.ResponseError("something is wrong")
     execution = engine.running()
@@ -769,8 +770,8 @@ def test_text_survives_a_write_that_failed_for_good(engine: Engine) -> None:
     assert text_of(engine, job.id) == "one two"
 
 
-def test_two_threads_of_an_author_lose_nothing(engine: Engine) -> None:
-    """Words and files from several threads at once are all there, none twice."""
+def test_two_author_threads_lose_nothing(engine: Engine) -> None:
+    """Concurrent text and files from several threads are all stored, each once."""
 
     def function(job: Job) -> int:
         def work(number: int) -> None:
@@ -794,7 +795,23 @@ def test_two_threads_of_an_author_lose_nothing(engine: Engine) -> None:
     assert len(engine.log(execution.id, "file.written")) == 16
 
 
-def test_errors_of_an_author_are_theirs(engine: Engine) -> None:
-    """Catching everything does not swallow Stopped, which is no Exception."""
-    assert not issubclass(Stopped, Exception)
+def test_author_cannot_swallow_lease_loss(engine: Engine) -> None:
+    """The lease-loss exception is not an Exception, so `except Exception` does not swallow it."""
+    assert not issubclass(LeaseLost, Exception)
     assert issubclass(Failed, Exception)
+
+
+def test_tool_exception_is_logged_for_the_operator(engine: Engine) -> None:
+    """The caller learns only the kind of error; the operator sees its text, its place and the step."""
+
+    def broken() -> None:
+        raise KeyError("the text of the error")
+
+    engine.registry.tool("broken")(broken)
+    with capture_logs() as logs:
+        failed = engine.run(lambda job: job.tool("broken"))
+    [shown] = engine.log(failed.id, "step.failed")
+    assert shown.data()["error"] == "the tool raised KeyError" and "the text" not in str(failed.error)
+    [record] = [line for line in logs if line["event"] == "tool.raised"]
+    assert (record["tool"], record["execution_id"], record["log_level"]) == ("broken", failed.id, "error")
+    assert record["exc_info"] and record["step_id"] == shown.step_id

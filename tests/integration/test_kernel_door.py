@@ -1,4 +1,4 @@
-"""The kernel door as its clients see it: bodies, statuses, errors, pages, streams."""
+"""The kernel door's HTTP interface: bodies, statuses, errors, pages, streams."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ import structlog
 from flask import Flask
 from flask.testing import FlaskClient
 
-from tests.doors import TOKEN, application, settings_for
 from tests.engine import Engine, in_thread
+from tests.web_app import TOKEN, application, settings_for
+from worker.core.ids import is_id, new_id
 from worker.doors.answers import request_id, sse
-from worker.ids import is_id, new_id
 from worker.local.valkey import EmbeddedStore
 
 V7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
@@ -60,7 +60,7 @@ def _closed(valkey: EmbeddedStore, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def encoded(text: str) -> str:
-    """Something in the form of a cursor."""
+    """A string in cursor format."""
     return urlsafe_b64encode(text.format(id=NOBODY).encode()).decode()
 
 
@@ -71,7 +71,7 @@ def create(http: FlaskClient, **body: Any) -> dict[str, Any]:
 
 
 def refused(answer: Any, status: int, code: str) -> dict[str, Any]:
-    """The error's body, which has the one form that clients know."""
+    """The error body, in the one format that clients know."""
     assert (answer.status_code, answer.mimetype) == (status, "application/json")
     body = answer.get_json()
     assert set(body) == {"error", "code", "details"}
@@ -80,11 +80,11 @@ def refused(answer: Any, status: int, code: str) -> dict[str, Any]:
     return dict(body)
 
 
-# Creating and reading
+# Create and read
 
 
-def test_creation_answers_with_the_execution(http: FlaskClient) -> None:
-    """201 with id, status, agent, labels, input, times, and an output that is null until there is one."""
+def test_create_returns_the_execution(http: FlaskClient) -> None:
+    """201 with id, status, agent, labels, input and times; output is null until there is one."""
     answer = http.post("/v0/executions", json={"agent_id": "a", "input": {"x": []}, "labels": {"k": "v"}})
     body = answer.get_json()
     assert (answer.status_code, answer.mimetype, answer.data[-1:]) == (201, "application/json", b"\n")
@@ -100,8 +100,8 @@ def test_creation_answers_with_the_execution(http: FlaskClient) -> None:
 
 
 @pytest.mark.parametrize("value", [None, [], {}, "text", 0, False, 1.5, [[], {}], "é\u2028"])
-def test_any_json_is_an_input(http: FlaskClient, value: Any) -> None:
-    """Strings, lists and null are inputs like any other; fields that we do not know are ignored."""
+def test_any_json_input_is_accepted(http: FlaskClient, value: Any) -> None:
+    """Strings, lists and null are accepted as inputs; unknown fields are ignored."""
     body = create(http, input=value, unknown=1)
     assert http.get(f"/v0/executions/{body['id']}").get_json()["input"] == value
     assert create(http)["input"] is None
@@ -127,9 +127,7 @@ def test_any_json_is_an_input(http: FlaskClient, value: Any) -> None:
         ({"agent_id": "a", "labels": {"x": "y" * 1025}}, "labels"),
     ],
 )
-def test_a_malformed_creation_names_its_field(
-    http: FlaskClient, engine: Engine, body: Any, field: str
-) -> None:
+def test_invalid_create_names_the_field(http: FlaskClient, engine: Engine, body: Any, field: str) -> None:
     """Each fault is a 400 that names the field, and nothing is created."""
     error = refused(http.post("/v0/executions", json=body), 400, "VALIDATION_ERROR")
     assert error["details"]["field"] == field
@@ -138,20 +136,20 @@ def test_a_malformed_creation_names_its_field(
 
 
 @pytest.mark.parametrize("raw", [b"", b"nonsense", b"[1]", b'"x"', b"\xff", b'{"agent_id":"a"', b"null"])
-def test_a_body_that_is_no_object_is_refused(http: FlaskClient, raw: bytes) -> None:
-    """Empty, broken and other bodies are 400, whatever their content type."""
+def test_non_object_body_is_refused(http: FlaskClient, raw: bytes) -> None:
+    """Empty, malformed and non-object bodies are 400, whatever their content type."""
     for kind in ("application/json", "text/plain"):
         refused(http.post("/v0/executions", data=raw, content_type=kind), 400, "VALIDATION_ERROR")
 
 
-def test_the_content_type_does_not_matter(http: FlaskClient) -> None:
-    """A JSON body is read as JSON under any name."""
+def test_content_type_is_ignored(http: FlaskClient) -> None:
+    """A JSON body is parsed whatever its content type."""
     answer = http.post("/v0/executions", data=b'{"agent_id":"a"}', content_type="text/plain")
     assert answer.status_code == 201
 
 
-def test_a_body_over_a_megabyte_is_too_large(http: FlaskClient, engine: Engine) -> None:
-    """400, as this protocol wants it; up to the limit an input is taken whole."""
+def test_body_over_one_mib_is_refused(http: FlaskClient, engine: Engine) -> None:
+    """400, as the protocol requires; an input up to the limit is accepted in full."""
     raw = b'{"agent_id":"a","input":"' + b"x" * (1 << 20) + b'"}'
     error = refused(http.post("/v0/executions", data=raw), 400, "VALIDATION_ERROR")
     assert "too large" in error["error"]
@@ -160,8 +158,8 @@ def test_a_body_over_a_megabyte_is_too_large(http: FlaskClient, engine: Engine) 
 
 
 @pytest.mark.parametrize("labels", [{"a:b": "c:d"}, {" ": " "}, {"é\n\x00": "\u202e"}, {"": ""}, {"{}": '"'}])
-def test_labels_may_be_any_text(http: FlaskClient, labels: dict[str, str]) -> None:
-    """Odd characters in a label come back as they were; a filter finds them up to the first colon."""
+def test_labels_accept_any_text(http: FlaskClient, labels: dict[str, str]) -> None:
+    """Unusual characters in a label round-trip; a filter splits at the first colon."""
     body = create(http, labels=labels)
     assert body["labels"] == labels
     [(name, value)] = labels.items()
@@ -170,8 +168,8 @@ def test_labels_may_be_any_text(http: FlaskClient, labels: dict[str, str]) -> No
         assert [each["id"] for each in found["executions"]] == [body["id"]]
 
 
-def test_a_finished_execution_shows_its_output(http: FlaskClient, engine: Engine) -> None:
-    """After completion status and output are shown; an agent without output gives null."""
+def test_finished_execution_shows_its_output(http: FlaskClient, engine: Engine) -> None:
+    """After completion status and output are shown; without an output, null."""
     id = create(http)["id"]
     engine.take(id)
     engine.seal(id, 1, output=b'{"a":[]}')
@@ -185,8 +183,8 @@ def test_a_finished_execution_shows_its_output(http: FlaskClient, engine: Engine
     ("method", "path"),
     [("GET", ""), ("POST", "/cancel"), ("POST", "/signal"), ("GET", "/events"), ("GET", "/stream")],
 )
-def test_what_is_unknown_is_not_found(http: FlaskClient, method: str, path: str, id: str) -> None:
-    """Every route answers 404 in JSON for an execution that is not there, however odd its id."""
+def test_unknown_execution_is_404(http: FlaskClient, method: str, path: str, id: str) -> None:
+    """Every route answers 404 in JSON for an unknown execution, whatever its id."""
     body = {"signal_type": "x"} if path == "/signal" else None
     answer = http.open(f"/v0/executions/{id}{path}", method=method, json=body)
     assert len(refused(answer, 404, "NOT_FOUND")["error"]) < 200
@@ -196,7 +194,7 @@ def test_what_is_unknown_is_not_found(http: FlaskClient, method: str, path: str,
 
 
 def test_lists_are_filtered_and_paged(http: FlaskClient) -> None:
-    """Filters combine, pages follow each other by cursor, and the last one has an empty cursor."""
+    """Filters combine, cursors link consecutive pages, and the last one has an empty cursor."""
     ids = [
         create(http, agent_id="ab"[n % 2], labels={"n": str(n % 3), "all": "yes"})["id"] for n in range(12)
     ][::-1]
@@ -227,18 +225,16 @@ def test_lists_are_filtered_and_paged(http: FlaskClient) -> None:
 @pytest.mark.parametrize(
     ("limit", "count"), [("", 50), ("0", 50), ("-1", 50), ("x", 50), ("²", 50), ("7", 7), ("1" * 30, 50)]
 )
-def test_a_limit_that_is_none_is_the_usual_one(
-    http: FlaskClient, engine: Engine, limit: str, count: int
-) -> None:
-    """Zero, negative and senseless limits mean fifty."""
+def test_invalid_limit_uses_the_default(http: FlaskClient, engine: Engine, limit: str, count: int) -> None:
+    """Zero, negative and malformed limits mean fifty."""
     for _ in range(52):
         engine.new()
     body = http.get("/v0/executions", query_string={"limit": limit}).get_json()
     assert len(body["executions"]) == count
 
 
-def test_a_limit_is_cut_at_two_hundred(http: FlaskClient, engine: Engine) -> None:
-    """No page is longer than 200."""
+def test_limit_is_capped_at_200(http: FlaskClient, engine: Engine) -> None:
+    """No page has more than 200 entries."""
     for _ in range(203):
         engine.new()
     assert len(http.get("/v0/executions?limit=999").get_json()["executions"]) == 200
@@ -250,22 +246,22 @@ def test_a_limit_is_cut_at_two_hundred(http: FlaskClient, engine: Engine) -> Non
         ("status=done", 'invalid status "done"'),
         ("label=nocolon", 'invalid label filter "nocolon", expected key:value'),
         ("label=:v", 'invalid label filter ":v", expected key:value'),
-        ("cursor=nonsense", "the cursor is not one of ours"),
-        ("cursor=%FF%FE", "the cursor is not one of ours"),
-        *((f"cursor={quote(encoded(text))}", "the cursor is not one of ours") for text in NOT_CURSORS),
+        ("cursor=nonsense", "the cursor is invalid"),
+        ("cursor=%FF%FE", "the cursor is invalid"),
+        *((f"cursor={quote(encoded(text))}", "the cursor is invalid") for text in NOT_CURSORS),
     ],
 )
-def test_a_senseless_query_is_refused(http: FlaskClient, query: str, message: str) -> None:
+def test_invalid_query_is_refused(http: FlaskClient, query: str, message: str) -> None:
     """An unknown status, a label without a key and a foreign cursor are 400."""
     error = refused(http.get(f"/v0/executions?{query}"), 400, "VALIDATION_ERROR")
     assert error["error"] == f"validation error: {message}"
 
 
-# Cancelling and signalling
+# Cancel and signal
 
 
 def test_cancelling_works_once(http: FlaskClient, engine: Engine) -> None:
-    """The first cancel answers with the cancelled execution, whatever its body; the second is a conflict."""
+    """The first cancel returns the cancelled execution, whatever its body; the second is a conflict."""
     id = create(http)["id"]
     answer = http.post(f"/v0/executions/{id}/cancel", data=b"not json")
     assert (answer.status_code, answer.get_json()["status"]) == (200, "cancelled")
@@ -274,8 +270,8 @@ def test_cancelling_works_once(http: FlaskClient, engine: Engine) -> None:
     assert engine.log(id, "execution.cancelled")[0].data() == {"reason": "cancelled by request"}
 
 
-def test_signals_need_a_type_and_a_living_execution(http: FlaskClient, engine: Engine) -> None:
-    """A signal is stored as it came; without a type it is 400, after the end 409."""
+def test_signals_need_a_type_and_an_open_execution(http: FlaskClient, engine: Engine) -> None:
+    """A signal is stored unchanged; without a type it is 400, after the end 409."""
     id = create(http)["id"]
     path = f"/v0/executions/{id}/signal"
     answer = http.post(path, json={"signal_type": "go", "payload": [[], None]})
@@ -288,8 +284,8 @@ def test_signals_need_a_type_and_a_living_execution(http: FlaskClient, engine: E
     refused(http.post(path, json={"signal_type": "go"}), 409, "CONFLICT")
 
 
-def test_signals_without_end_are_refused(http: FlaskClient, engine: Engine) -> None:
-    """A log takes signals up to its limit and then says so."""
+def test_signals_are_limited_by_the_log(http: FlaskClient, engine: Engine) -> None:
+    """A log accepts signals up to its limit, then refuses with an error."""
     id = create(http)["id"]
     path = f"/v0/executions/{id}/signal"
     long = {"signal_type": "x", "payload": "x" * 30_000}
@@ -298,20 +294,20 @@ def test_signals_without_end_are_refused(http: FlaskClient, engine: Engine) -> N
     assert engine.client.memory_usage(engine.keys.log(id)) < 5_000_000
 
 
-def test_a_very_long_signal_is_kept_in_a_file(http: FlaskClient, engine: Engine) -> None:
-    """The log has its size and digest; whoever waits for it gets it whole."""
+def test_large_signal_is_kept_in_a_file(http: FlaskClient, engine: Engine) -> None:
+    """The log has size and digest; the waiting function gets the whole signal."""
     id = create(http)["id"]
     body = {"signal_type": "x", "payload": "x" * 1_000_000}
     assert http.post(f"/v0/executions/{id}/signal", json=body).status_code == 200
-    told = engine.log(id, "signal.received")[0].data()
-    assert told["payload"] is None and told["payload_file"]["size"] == 1_000_002
+    signal = engine.log(id, "signal.received")[0].data()
+    assert signal["payload"] is None and signal["payload_file"]["size"] == 1_000_002
 
 
 # Events
 
 
-def test_events_are_read_in_pieces(http: FlaskClient, engine: Engine) -> None:
-    """after_sequence and limit cut the log; latest_sequence is the last event's, or 0."""
+def test_events_are_paged(http: FlaskClient, engine: Engine) -> None:
+    """after_sequence and limit select from the log; latest_sequence is that of the last event, or 0."""
     execution = engine.running()
     for number in range(8):
         engine.store.append(execution.id, 1, number, [("progress.updated", b'{"n":[]}')])
@@ -337,7 +333,7 @@ def test_events_are_read_in_pieces(http: FlaskClient, engine: Engine) -> None:
 
 
 def frames(text: str) -> list[dict[str, str]]:
-    """What an event-stream parser makes of a text."""
+    """Parses an event stream into frames."""
     found = []
     for block in text.split("\n\n"):
         fields = [line.split(": ", 1) for line in block.split("\n") if line and not line.startswith(":")]
@@ -346,8 +342,8 @@ def frames(text: str) -> list[dict[str, str]]:
     return found
 
 
-def test_a_stream_replays_and_ends(http: FlaskClient, engine: Engine) -> None:
-    """The retry hint first, then every event with id, event and data on lines of their own, then the end."""
+def test_stream_replays_the_log_and_ends(http: FlaskClient, engine: Engine) -> None:
+    """The retry hint first, then every event with id, event and data on separate lines, then the end."""
     execution = engine.running()
     engine.store.append(execution.id, 1, 1, [("output.chunk", '{"text":"é\\n\\r"}'.encode())])
     engine.seal(execution.id, 1)
@@ -380,10 +376,10 @@ def test_a_stream_replays_and_ends(http: FlaskClient, engine: Engine) -> None:
         ("", "-1", 1),
     ],
 )
-def test_a_stream_goes_on_where_it_was_left(
+def test_stream_resumes_from_the_last_event(
     http: FlaskClient, engine: Engine, query: str, header: str | None, first: int
 ) -> None:
-    """after_sequence and Last-Event-ID both count, the later one wins, and nonsense means the beginning."""
+    """The later of after_sequence and Last-Event-ID wins; an invalid value means the beginning."""
     id = engine.running().id
     engine.seal(id, 1)
     headers = {} if header is None else {"Last-Event-ID": header}
@@ -391,8 +387,8 @@ def test_a_stream_goes_on_where_it_was_left(
     assert [int(frame["id"]) for frame in frames(text)] == list(range(first, 4))
 
 
-def test_a_stream_past_the_end_closes(http: FlaskClient, engine: Engine) -> None:
-    """Who has seen the end already gets the hint and no endless silence."""
+def test_stream_after_the_end_closes(http: FlaskClient, engine: Engine) -> None:
+    """A client that has seen the end gets the hint, and the stream closes."""
     id = engine.running().id
     engine.seal(id, 1)
     began = time.monotonic()
@@ -400,8 +396,8 @@ def test_a_stream_past_the_end_closes(http: FlaskClient, engine: Engine) -> None
     assert (answer.get_data(as_text=True), time.monotonic() - began < 3) == ("retry: 5000\n\n", True)
 
 
-def test_a_stream_is_live(http: FlaskClient, engine: Engine) -> None:
-    """Events that come while somebody listens arrive at once, each in its frame."""
+def test_stream_delivers_live_events(http: FlaskClient, engine: Engine) -> None:
+    """Live events reach a connected client immediately, each in its frame."""
     id = engine.running().id
     answer = http.get(f"/v0/executions/{id}/stream?after_sequence=2", buffered=False)
     pieces = iter(answer.response)
@@ -414,19 +410,19 @@ def test_a_stream_is_live(http: FlaskClient, engine: Engine) -> None:
 
     began = time.monotonic()
     with in_thread(work):
-        rest = [piece if isinstance(piece, str) else piece.decode() for piece in pieces]
+        rest = [piece if isinstance(piece, str) else bytes(piece).decode() for piece in pieces]
     assert [frame["event"] for frame in frames("".join(rest))] == ["progress.updated", "execution.completed"]
     assert time.monotonic() - began < 4
     answer.close()
 
 
-def test_a_silent_moment_is_a_heartbeat() -> None:
-    """An empty batch keeps the connection alive with a comment that no parser takes for an event."""
+def test_silence_sends_a_heartbeat() -> None:
+    """An empty batch keeps the connection alive with a comment that no parser treats as an event."""
     assert list(sse([[], []])) == ["retry: 5000\n\n", ":heartbeat\n\n", ":heartbeat\n\n"]
     assert frames(":heartbeat\n\n") == []
 
 
-# Who may, and how errors look
+# Access and error format
 
 
 ROUTES = [
@@ -442,38 +438,42 @@ ROUTES = [
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
 @pytest.mark.parametrize(
-    "given",
+    "authorization",
     [None, "", "Bearer", "Bearer ", f"bearer {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Basic eDp5", "Bearer é"],
 )
-def test_without_the_token_nothing_is_told(closed: Flask, method: str, path: str, given: str | None) -> None:
-    """Every route refuses missing, wrong and half-right credentials alike."""
-    headers = {} if given is None else {"Authorization": given}
-    # An address of its own: one that fails often is slowed down.
-    address = {"REMOTE_ADDR": f"10.{hash((method, path, given)) % 250}.{ROUTES.index((method, path))}.1"}
+def test_requests_without_the_token_are_refused(
+    closed: Flask, method: str, path: str, authorization: str | None
+) -> None:
+    """Every route refuses missing, wrong and partly correct credentials alike."""
+    headers = {} if authorization is None else {"Authorization": authorization}
+    # A separate address: one that fails often is rate limited.
+    address = {
+        "REMOTE_ADDR": f"10.{hash((method, path, authorization)) % 250}.{ROUTES.index((method, path))}.1"
+    }
     answer = closed.test_client().open(path, method=method, headers=headers, environ_base=address)
     error = refused(answer, 401, "UNAUTHORIZED")
     assert error == {"error": "unauthorized", "code": "UNAUTHORIZED", "details": None}
 
 
-def test_with_the_token_the_door_is_open(closed: Flask, engine: Engine) -> None:
+def test_operator_token_is_accepted(closed: Flask, engine: Engine) -> None:
     """The operator's bearer token opens it."""
     answer = closed.test_client().get("/v0/executions", headers={"Authorization": f"Bearer {TOKEN}"})
     assert (answer.status_code, answer.get_json()) == (200, {"executions": [], "next_cursor": ""})
 
 
-def test_request_ids_go_in_and_out(http: FlaskClient) -> None:
-    """A given id is echoed on success, error and stream; a missing or senseless one is replaced."""
+def test_request_ids_are_echoed_or_created(http: FlaskClient) -> None:
+    """A given id is echoed on success, error and stream; a missing or malformed one is replaced."""
     for path in ("/v0/executions", "/v0/executions/x", "/nowhere", "/health"):
         assert http.get(path, headers={"X-Request-Id": "mine 1"}).headers["X-Request-Id"] == "mine 1"
         assert is_id(http.get(path).headers["X-Request-Id"])
         assert is_id(http.get(path, headers={"X-Request-Id": "x" * 129}).headers["X-Request-Id"])
         assert is_id(http.get(path, headers={"X-Request-Id": "é"}).headers["X-Request-Id"])
     assert request_id("x" * 128) == "x" * 128
-    assert all(is_id(request_id(given)) for given in (None, "", "a\r\nb", "a\x00", "x" * 129))
+    assert all(is_id(request_id(text)) for text in (None, "", "a\r\nb", "a\x00", "x" * 129))
 
 
-def test_unknown_paths_and_methods(http: FlaskClient) -> None:
-    """Both answer in the door's form, a seeker's elsewhere; 405 says with Allow what would do."""
+def test_unknown_paths_and_methods_use_the_doors_error_format(http: FlaskClient) -> None:
+    """Both use the door's format, elsewhere that of HIRE; 405 has an Allow header."""
     refused(http.get("/v0/nothing"), 404, "NOT_FOUND")
     answer = http.delete("/v0/executions")
     refused(answer, 405, "METHOD_NOT_ALLOWED")
@@ -483,12 +483,12 @@ def test_unknown_paths_and_methods(http: FlaskClient) -> None:
         assert (body["status"], body["error"]["code"]) == ("failed", code)
         assert (
             body["error"]["details"]["charged"] is False
-            and "nothing was" in body["error"]["details"]["advice"]
+            and "not charged" in body["error"]["details"]["advice"]
         )
 
 
-def test_pages_of_any_origin(valkey: EmbeddedStore, tmp_path: Path) -> None:
-    """Where all origins are allowed, each is told so, on refusals too; who sends none is told nothing."""
+def test_cors_for_all_origins(valkey: EmbeddedStore, tmp_path: Path) -> None:
+    """With all origins allowed, each gets the headers, on refusals too; without Origin there are none."""
     settings = settings_for(valkey.url, tmp_path, kernel_token=TOKEN, cors_origins=("*",))
     with application(settings) as app:
         http = app.test_client()
@@ -502,8 +502,8 @@ def test_pages_of_any_origin(valkey: EmbeddedStore, tmp_path: Path) -> None:
             assert "Access-Control-Allow-Origin" not in http.open(path, method=method).headers
 
 
-def test_an_error_of_ours_tells_nothing(http: FlaskClient, engine: Engine) -> None:
-    """What goes wrong inside is a 500 without a word about it."""
+def test_internal_error_reveals_nothing(http: FlaskClient, engine: Engine) -> None:
+    """An internal fault is a 500 without details."""
     id = engine.new()
     engine.client.delete(engine.keys.record(id))
     engine.client.set(engine.keys.record(id), "spoilt")
@@ -514,8 +514,8 @@ def test_an_error_of_ours_tells_nothing(http: FlaskClient, engine: Engine) -> No
     assert refused(http.get(f"/v0/executions/{id}"), 500, "INTERNAL_ERROR")["details"] is None
 
 
-def test_nothing_of_a_request_stays_in_the_logging_context(http: FlaskClient, engine: Engine) -> None:
-    """After a success, a refusal or a stream, read to its end or left early, no request id is bound."""
+def test_logging_context_is_cleared_after_each_request(http: FlaskClient, engine: Engine) -> None:
+    """After a success, a refusal or a stream, complete or abandoned, no request id is bound."""
     id = engine.running().id
     for path in ("/v0/executions", "/v0/executions/x", "/nowhere"):
         http.get(path)
@@ -529,8 +529,8 @@ def test_nothing_of_a_request_stays_in_the_logging_context(http: FlaskClient, en
     assert structlog.contextvars.get_contextvars() == {}
 
 
-def test_a_stream_that_is_left_gives_up_its_place(http: FlaskClient, engine: Engine) -> None:
-    """Closing the response ends the waiting: the subscription goes away."""
+def test_abandoned_stream_unsubscribes(http: FlaskClient, engine: Engine) -> None:
+    """Closing the response ends the wait and removes the subscription."""
     id = engine.running().id
     channel = engine.keys.log(id)
     answer = http.get(f"/v0/executions/{id}/stream", buffered=False)
@@ -545,15 +545,15 @@ def test_a_stream_that_is_left_gives_up_its_place(http: FlaskClient, engine: Eng
         assert time.monotonic() < until
 
 
-def test_a_context_without_a_request_is_harmless(app: Flask) -> None:
-    """A request context that never saw the request's beginning can end."""
+def test_unused_request_context_can_end(app: Flask) -> None:
+    """A request context that never ran the before-request hooks ends cleanly."""
     with app.test_request_context("/health"):
         pass
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_a_store_that_is_away_is_a_503(tmp_path: Path, method: str, path: str) -> None:
-    """Every route says so, with Retry-After, and without a word about addresses."""
+def test_unavailable_store_is_503(tmp_path: Path, method: str, path: str) -> None:
+    """Every route returns 503 with Retry-After, and no addresses."""
     path = path.replace("/x", f"/{new_id()}")
     body = {"agent_id": "a", "signal_type": "x"} if method == "POST" else None
     with application(settings_for("redis://:secret@127.0.0.1:1/0", tmp_path)) as app:
@@ -563,8 +563,8 @@ def test_a_store_that_is_away_is_a_503(tmp_path: Path, method: str, path: str) -
     assert "127.0.0.1" not in json.dumps(error) and "secret" not in json.dumps(error)
 
 
-def test_a_store_that_refuses_is_a_503(http: FlaskClient, client: redis.Redis) -> None:
-    """A full or read-only store is told like one that is away."""
+def test_full_or_read_only_store_is_503(http: FlaskClient, client: redis.Redis) -> None:
+    """A full or read-only store is reported like an unreachable one."""
     client.config_set("maxmemory", 1)
     try:
         answer = http.post("/v0/executions", json={"agent_id": "a"})

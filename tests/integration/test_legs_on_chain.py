@@ -1,4 +1,4 @@
-"""Legs and comparison as the clock does them: the local dollar, real HTTP, processes that end."""
+"""Legs and comparison run by the clock: the local chain, real HTTP, killed processes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ import redis
 
 from tests.fakes import facilitator_faults as faults
 from tests.fakes.chain_services import facilitator_of, seekers_chain
-from tests.fakes.desk import KEY, PLATFORM, PRICE, SEEKER, WORKER, Desk, Paid
 from tests.fakes.dollar import Rpc
 from tests.fakes.facilitator_server import FacilitatorServer
+from tests.fakes.ledger_setup import KEY, PLATFORM, PRICE, SEEKER, WORKER, LedgerSetup, SignedClaim
+from worker.core.settings import Settings
 from worker.local.valkey import EmbeddedStore
 from worker.parts import Parts
-from worker.payments.leg_books import Leg, LegName
-from worker.payments.legs import LegKind, LegState
-from worker.settings import Settings
+from worker.payments.leg import Leg, LegKey, LegKind, LegState
 
 PATIENCE = 20.0
 
@@ -58,100 +57,100 @@ def parts_of(environ: dict[str, str], **changed: str) -> Parts:
     return Parts(Settings.load({**environ, **changed}), "clock")
 
 
-def desk_of(parts: Parts) -> Desk:
+def ledger_setup_of(parts: Parts) -> LedgerSetup:
     assert parts.chain is not None
-    return Desk(parts.client, outside=(parts.facilitator, parts.chain))
+    return LedgerSetup(parts.client, outside=(parts.facilitator, parts.chain))
 
 
-def refund_of(parts: Parts, paid: Paid) -> Leg:
-    leg = parts.leg_books.get(LegName(LegKind.REFUND, paid.id, paid.number))
+def refund_of(parts: Parts, paid: SignedClaim) -> Leg:
+    leg = parts.leg_books.get(LegKey(LegKind.REFUND, paid.id, paid.number))
     assert leg is not None
     return leg
 
 
 def tick_until(parts: Parts, done: Callable[[], bool]) -> None:
-    """Ticks the attendant as a clock does, only faster."""
+    """Ticks the payment pool as a clock does, but faster."""
     until = time.monotonic() + PATIENCE
     while not done():
         assert time.monotonic() < until, "it did not come to its end"
-        parts.attendant.chore(parts.store.now())
+        parts.money_pool.chore(parts.store.now())
         time.sleep(0.05)
 
 
 def test_refund_and_fee_reach_their_wallets(environ: dict[str, str], chain: Rpc) -> None:
-    """On a real chain, through a real facilitator: the payer gets the money back, the platform its fee."""
+    """On a real chain through a real facilitator: the payer gets the refund, the platform its fee."""
     parts = parts_of(environ)
-    desk = desk_of(parts)
+    ledger_setup = ledger_setup_of(parts)
     held = {who: chain.dollars(who) for who in (SEEKER, WORKER, PLATFORM)}
-    owed = desk.owed()
+    owed = ledger_setup.owed()
     for _ in range(3):
-        desk.paid(fee=100)
+        ledger_setup.paid(fee=100)
     assert chain.dollars(WORKER) == held[WORKER] + 4 * PRICE
-    tick_until(parts, lambda: parts.leg_books.open() == [] and desk.sums["fees_due"] == 0)
+    tick_until(parts, lambda: parts.leg_books.open() == [] and ledger_setup.sums["fees_due"] == 0)
     assert chain.dollars(SEEKER) == held[SEEKER] - 3 * PRICE
     assert chain.dollars(WORKER) == held[WORKER] + 3 * PRICE - 300
     assert chain.dollars(PLATFORM) == held[PLATFORM] + 300
     assert refund_of(parts, owed).receipt
-    parts.attendant.close(1)
+    parts.money_pool.close(1)
 
 
-def test_open_payments_are_settled_by_the_attendant(environ: dict[str, str], chain: Rpc) -> None:
-    """A payment that nobody waits for is verified, and after the work settled, by the clock alone."""
+def test_clock_settles_open_payments(environ: dict[str, str], chain: Rpc) -> None:
+    """The clock alone verifies and settles a payment that no request waits for."""
     parts = parts_of(environ)
-    desk = desk_of(parts)
-    paid = desk.claim()
-    desk.client.zadd("w:open", {paid.id: 1})
-    tick_until(parts, lambda: desk.state(paid) == "verified")
-    desk.end(paid, "completed")
+    ledger_setup = ledger_setup_of(parts)
+    paid = ledger_setup.claim()
+    ledger_setup.client.zadd("w:open", {paid.id: 1})
+    tick_until(parts, lambda: ledger_setup.state(paid) == "verified")
+    ledger_setup.end(paid, "completed")
     before = chain.dollars(WORKER)
-    tick_until(parts, lambda: desk.state(paid) == "settled")
+    tick_until(parts, lambda: ledger_setup.state(paid) == "settled")
     assert chain.dollars(WORKER) == before + PRICE
-    parts.attendant.close(1)
+    parts.money_pool.close(1)
 
 
-def test_the_comparison_reads_the_real_chain(environ: dict[str, str], chain: Rpc) -> None:
-    """A settlement that the store forgot is read from the logs of the dollar."""
+def test_comparison_reads_the_real_chain(environ: dict[str, str], chain: Rpc) -> None:
+    """A settlement lost by the store is read from the asset's logs."""
     parts = parts_of(environ)
-    desk = desk_of(parts)
-    paid = desk.claim()
-    desk.seal(paid)
+    ledger_setup = ledger_setup_of(parts)
+    paid = ledger_setup.claim()
+    ledger_setup.seal(paid)
     forgotten = {key: parts.client.dump(key) for key in parts.client.keys("*")}
-    desk.settler.settle(paid.id)
+    ledger_setup.settler.settle(paid.id)
     parts.client.flushall()
     for key, blob in forgotten.items():
         parts.client.restore(key, 0, blob)
-    parts.client.zrem("w:open", paid.id)  # nobody but the comparison looks
-    assert desk.state(paid) == "verified"
-    tick_until(parts, lambda: desk.state(paid) == "settled")
+    parts.client.zrem("w:open", paid.id)  # only the comparison looks
+    assert ledger_setup.state(paid) == "verified"
+    tick_until(parts, lambda: ledger_setup.state(paid) == "settled")
     execution = parts.store.get(paid.id)
     assert execution is not None and execution.state == "completed"
-    parts.attendant.close(1)
+    parts.money_pool.close(1)
 
 
-def test_without_a_key_there_are_no_legs(environ: dict[str, str]) -> None:
-    """A worker that cannot sign leaves its legs due; its clock still ticks."""
+def test_no_legs_are_sent_without_a_key(environ: dict[str, str]) -> None:
+    """A worker without a key leaves its legs due; its clock still ticks."""
     del environ["WORKER_KEY"]
     parts = parts_of(environ, WORKER_WALLET=WORKER)
     assert parts.leg_runner is None
-    parts.attendant.chore(parts.store.now())
-    parts.attendant.close(1)
+    parts.money_pool.chore(parts.store.now())
+    parts.money_pool.close(1)
 
 
-def test_the_web_process_has_no_chain(environ: dict[str, str]) -> None:
-    """Only clock and command line look at the chain; the web process asks whether it was looked at."""
+def test_web_process_has_no_chain(environ: dict[str, str]) -> None:
+    """Only clock and command line query the chain; the web process checks whether it was queried."""
     web = Parts(Settings.load(environ), "web")
     assert web.chain is None and web.comparison_mark.comparison_pending(0)
     parts = parts_of(environ)
     tick_until(parts, lambda: not web.comparison_mark.comparison_pending(0))
-    parts.attendant.close(1)
+    parts.money_pool.close(1)
 
 
 def test_importing_the_clocks_parts_does_not_import_web3(environ: dict[str, str]) -> None:
-    """web3 is imported when the chain is first asked, so that the web process never has it."""
+    """web3 is imported at the first chain query, so that the web process never loads it."""
     program = (
-        "import os, sys\nfrom worker.parts import Parts\nfrom worker.settings import Settings\n"
+        "import os, sys\nfrom worker.parts import Parts\nfrom worker.core.settings import Settings\n"
         "parts = Parts(Settings.load(os.environ), 'web')\nparts.comparison_mark.comparison_pending(0)\n"
-        "parts.settler, parts.attendant\nassert 'web3' not in sys.modules"
+        "parts.settler, parts.money_pool\nassert 'web3' not in sys.modules"
     )
     environ |= {"PATH": os.environ["PATH"]}
     subprocess.run([sys.executable, "-c", program], env=environ, check=True, timeout=PATIENCE)
@@ -170,14 +169,14 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lying_facilitator_pays_a_leg_once(environ: dict[str, str], lie: str) -> None:
-    """Over HTTP and without a node: whatever one answer is, the leg moves once and is not forgotten."""
+def test_lying_facilitator_pays_a_leg_once(environ: dict[str, str], lie: str) -> None:
+    """Over HTTP and without a node: whatever one response says, the leg moves once and is not lost."""
     fault, state = LIES[lie]
     del environ["RPC_URL"]
     with FacilitatorServer() as server:
         parts = parts_of(environ, FACILITATOR_URL=server.url)
-        desk = Desk(parts.client)
-        paid = desk.owed()
+        ledger_setup = LedgerSetup(parts.client)
+        paid = ledger_setup.owed()
         server.plan("settle", fault)
         tick_until(parts, lambda: refund_of(parts, paid).state is state)
         assert server.charged(WORKER) == (0 if state is LegState.REFUSED else PRICE)
@@ -187,16 +186,16 @@ def test_a_lying_facilitator_pays_a_leg_once(environ: dict[str, str], lie: str) 
             assert parts.leg_books.retry(refund_of(parts, paid).name) == "due"
             tick_until(parts, lambda: refund_of(parts, paid).state is LegState.SETTLED)
             assert server.charged(WORKER) == PRICE
-        parts.attendant.close(1)
+        parts.money_pool.close(1)
 
 
-def test_the_tree_brings_legs_to_their_end(environ: dict[str, str], chain: Rpc, tmp_path: Path) -> None:
-    """`worker work` alone: its clock sends the refund, notes the comparison and ends on SIGTERM."""
+def test_work_processes_complete_legs(environ: dict[str, str], chain: Rpc, tmp_path: Path) -> None:
+    """`worker work` alone: its clock sends the refund, records the comparison and ends on SIGTERM."""
     parts = parts_of(environ)
-    paid = desk_of(parts).owed()
+    paid = ledger_setup_of(parts).owed()
     held = chain.dollars(SEEKER)
-    made = parts.store.now() - 3_600_000_000
-    assert parts.comparison_mark.comparison_pending(made)
+    signed_at = parts.store.now() - 3_600_000_000
+    assert parts.comparison_mark.comparison_pending(signed_at)
     environ |= {"WORKER_STATE_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
     process = subprocess.Popen(
         [sys.executable, "-m", "worker", "work"], env=environ, stderr=subprocess.DEVNULL
@@ -205,19 +204,19 @@ def test_the_tree_brings_legs_to_their_end(environ: dict[str, str], chain: Rpc, 
         until = time.monotonic() + PATIENCE
         while refund_of(parts, paid).state is not LegState.SETTLED and time.monotonic() < until:
             time.sleep(0.05)
-        while parts.comparison_mark.comparison_pending(made) and time.monotonic() < until:
+        while parts.comparison_mark.comparison_pending(signed_at) and time.monotonic() < until:
             time.sleep(0.05)
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     assert chain.dollars(SEEKER) == held + PRICE
-    assert not parts.comparison_mark.comparison_pending(made)
+    assert not parts.comparison_mark.comparison_pending(signed_at)
 
 
 KILLED_CLOCK = """
 import os, signal, sys
 from worker.parts import Parts
-from worker.settings import Settings
+from worker.core.settings import Settings
 parts = Parts(Settings.load(os.environ), "clock")
 def point(name):
     if name == sys.argv[1]:
@@ -229,16 +228,16 @@ for leg in parts.leg_runner.due(parts.store.now()):
 
 
 @pytest.mark.parametrize("point", ["after_leg_begin", "after_leg_signed", "after_leg_settle"])
-def test_kill_dash_nine_inside_a_leg(environ: dict[str, str], chain: Rpc, point: str) -> None:
-    """A clock that is killed for real leaves a leg that another one ends, with one transfer on the chain."""
+def test_clock_killed_inside_a_leg_pays_once(environ: dict[str, str], chain: Rpc, point: str) -> None:
+    """Another clock completes the leg of a killed one, with one transfer on the chain."""
     parts = parts_of(environ)
-    paid = desk_of(parts).owed()
+    paid = ledger_setup_of(parts).owed()
     held: dict[str, Any] = {who: chain.dollars(who) for who in (SEEKER, WORKER)}
     command = [sys.executable, "-c", KILLED_CLOCK, point]
     ended = subprocess.run(command, env={**environ, "PATH": os.environ["PATH"]}, timeout=PATIENCE)
     assert ended.returncode == -signal.SIGKILL
-    parts.client.incrby("w:test-clock", 6_000_000)  # its lease lapses
+    parts.client.incrby("w:test-clock", 6_000_000)  # its lease expires
     tick_until(parts, lambda: refund_of(parts, paid).state is LegState.SETTLED)
     assert chain.dollars(SEEKER) == held[SEEKER] + PRICE
     assert chain.dollars(WORKER) == held[WORKER] - PRICE
-    parts.attendant.close(1)
+    parts.money_pool.close(1)

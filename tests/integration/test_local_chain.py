@@ -1,4 +1,4 @@
-"""The local chain: the dollar's rules, what nodes answer, and what survives a restart."""
+"""The local chain: the test dollar, the JSON-RPC interface, and restarts."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from tests.fakes.dollar import (
     CANCEL_BY_BYTES,
     CANCEL_BY_VRS,
     DOLLAR,
-    Authorization,
     Rpc,
     RpcFailed,
+    SignedAuthorization,
     artifact,
     bundle,
     calldata,
@@ -37,10 +37,10 @@ from worker.local.chain_store import ChainInUse, ChainStore
 from worker.local.evm import Evm
 from worker.local.rpc import IDLE_BLOCK_SECONDS, Node
 
-# The first account of the development wallet that everybody knows, and what it signed elsewhere with
+# The first account of the well-known development wallet, and what it signed elsewhere with
 # another library: see the digest and the signature below.
 KNOWN_KEY = "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"
-KNOWN = Authorization(
+KNOWN = SignedAuthorization(
     payer="0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266",
     to="0x70997970C51812dc3A010C7d01b50e0d17dc79C8",
     value=10_000,
@@ -68,11 +68,11 @@ def reverts(chain: Rpc, data: str, words: str, sender: str | None = None) -> Non
     assert failed.value.data is not None and failed.value.data.startswith("0x08c379a0")
 
 
-# the dollar
+# The asset
 
 
-def test_dollar_is_planted_at_the_known_address(chain: Rpc) -> None:
-    """The dollar stands where Base Sepolia has USDC, under that network's id, with its name and domain."""
+def test_dollar_is_deployed_at_the_usdc_address(chain: Rpc) -> None:
+    """The dollar has the USDC address of Base Sepolia, that network's id, and the USDC name and domain."""
     assert chain("eth_chainId") == hex(84532)
     assert chain("net_version") == "84532"
     assert chain("eth_getCode", DOLLAR, "latest") == artifact("TestDollar")["deployedBytecode"]
@@ -83,14 +83,14 @@ def test_dollar_is_planted_at_the_known_address(chain: Rpc) -> None:
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
-def test_known_signature_moves_money(chain: Rpc, form: str) -> None:
+def test_known_signature_transfers_money(chain: Rpc, form: str) -> None:
     """A signature made elsewhere is accepted in both forms, and pays exactly its value, with both events."""
     if not chain.dollars(KNOWN.payer):
         chain("test_mint", KNOWN.payer, 50_000)
     submitter = fresh(chain, gas=True)
     data = KNOWN.by_vrs() if form == "vrs" else KNOWN.by_bytes()
     if chain.used(KNOWN.payer, KNOWN.nonce):
-        # the other form came first: this one must name the nonce, so its signature was never the issue
+        # the other form was used first: this one must name the nonce, so its signature was never the issue
         return reverts(chain, data, "authorization is used or canceled")
     before = chain.dollars(KNOWN.payer), chain.dollars(KNOWN.to)
     receipt = chain.receipt(chain.send(submitter, DOLLAR, data))
@@ -105,10 +105,10 @@ def test_known_signature_moves_money(chain: Rpc, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["vrs", "bytes"])
-def test_each_form_moves_money_once(chain: Rpc, form: str) -> None:
-    """A nonce is good for one transfer; the second, in either form, moves nothing."""
+def test_each_signature_form_transfers_once(chain: Rpc, form: str) -> None:
+    """A nonce allows one transfer; the second, in either form, moves nothing."""
     payer, submitter = fresh(chain, dollars=30_000), fresh(chain, gas=True)
-    signed = Authorization(payer.address, submitter.address).signed_by(payer)
+    signed = SignedAuthorization(payer.address, submitter.address).signed_by(payer)
     data = signed.by_vrs() if form == "vrs" else signed.by_bytes()
     assert chain.receipt(chain.send(submitter, DOLLAR, data))["status"] == "0x1"
     for again in (signed.by_vrs(), signed.by_bytes()):
@@ -122,7 +122,7 @@ def test_each_form_moves_money_once(chain: Rpc, form: str) -> None:
 def test_cancelled_nonce_pays_nothing(chain: Rpc, function: str) -> None:
     """A cancelled authorization looks used and cannot be settled; only the payer can cancel."""
     payer, other = fresh(chain, dollars=30_000), fresh(chain, gas=True)
-    signed = Authorization(payer.address, other.address).signed_by(payer)
+    signed = SignedAuthorization(payer.address, other.address).signed_by(payer)
     for signer in (other, payer):
         _, nonce, signature = cancellation(signer, signed.nonce)
         split = (signature[64], signature[:32], signature[32:64])
@@ -140,7 +140,7 @@ def test_cancelled_nonce_pays_nothing(chain: Rpc, function: str) -> None:
 
 
 def twin(signature: str) -> str:
-    """The other signature of the same key over the same bytes: s above half the order, v flipped."""
+    """The other valid signature of the same key over the same bytes: s above half the order, v flipped."""
     raw = bytes.fromhex(signature[2:])
     high = (ORDER - int.from_bytes(raw[32:64], "big")).to_bytes(32, "big")
     return "0x" + (raw[:32] + high + bytes([55 - raw[64]])).hex()
@@ -159,26 +159,26 @@ def twin(signature: str) -> str:
     ],
     ids=["high-s", "wrong v", "zeros", "value", "payee", "nonce", "end date"],
 )
-def test_spoilt_signature_is_refused(chain: Rpc, spoil: Any) -> None:
-    """Whatever is changed after signing makes the signature invalid, and so does its malleable twin."""
+def test_corrupted_signature_is_refused(chain: Rpc, spoil: Any) -> None:
+    """Any change after signing makes the signature invalid, and its malleable twin is refused too."""
     payer, payee = fresh(chain, dollars=30_000), Account.create()
-    signed = spoil(Authorization(payer.address, payee.address).signed_by(payer))
+    signed = spoil(SignedAuthorization(payer.address, payee.address).signed_by(payer))
     reverts(chain, signed.by_vrs(), "invalid signature")
     reverts(chain, signed.by_bytes(), "invalid signature")
 
 
-def test_short_and_long_signatures_are_refused(chain: Rpc) -> None:
+def test_wrong_signature_length_is_refused(chain: Rpc) -> None:
     """An account without code signs with 65 bytes; 64, 66 and none are refused."""
     payer, payee = fresh(chain, dollars=30_000), Account.create()
-    signed = Authorization(payer.address, payee.address).signed_by(payer)
+    signed = SignedAuthorization(payer.address, payee.address).signed_by(payer)
     for signature in (signed.signature[:-2], signed.signature + "00", "0x"):
         reverts(chain, replace(signed, signature=signature).by_bytes(), "invalid signature")
 
 
 def test_signature_for_another_domain_is_refused(chain: Rpc) -> None:
-    """A signature for another chain, contract, name or version does not move this dollar."""
+    """A signature for another chain, contract, name or version is refused."""
     payer, payee = fresh(chain, dollars=30_000), Account.create()
-    plain = Authorization(payer.address, payee.address)
+    plain = SignedAuthorization(payer.address, payee.address)
     for domain in (
         {"chainId": 8453},
         {"name": "USD Coin"},
@@ -188,17 +188,17 @@ def test_signature_for_another_domain_is_refused(chain: Rpc) -> None:
         reverts(chain, plain.signed_by(payer, **domain).by_vrs(), "invalid signature")
 
 
-def test_time_window_is_kept(chain: Rpc) -> None:
-    """An authorization works strictly between its two times."""
+def test_validity_window_is_enforced(chain: Rpc) -> None:
+    """An authorization is valid strictly between its two times."""
     payer, payee, now = fresh(chain, dollars=30_000), Account.create(), int(time.time())
-    early = Authorization(payer.address, payee.address, valid_after=now + 100).signed_by(payer)
-    late = Authorization(payer.address, payee.address, valid_before=now - 1).signed_by(payer)
+    early = SignedAuthorization(payer.address, payee.address, valid_after=now + 100).signed_by(payer)
+    late = SignedAuthorization(payer.address, payee.address, valid_before=now - 1).signed_by(payer)
     reverts(chain, early.by_vrs(), "authorization is not yet valid")
     reverts(chain, late.by_vrs(), "authorization is expired")
 
 
 def test_only_the_minter_mints(chain: Rpc) -> None:
-    """Nobody but the set-up makes dollars, and supply is what was minted."""
+    """Only the setup can mint dollars, and the supply is the sum minted."""
     thief = fresh(chain, gas=True)
     data = calldata("mint(address,uint256)", thief.address, 10**12)
     reverts(chain, data, "caller is not the minter", sender=thief.address)
@@ -208,8 +208,8 @@ def test_only_the_minter_mints(chain: Rpc) -> None:
     assert chain.dollars(thief.address) == 5
 
 
-def test_plain_token_calls(chain: Rpc) -> None:
-    """Transfers and allowances keep the sum, refuse what is not there, and cost the allowance."""
+def test_erc20_transfers_and_allowances(chain: Rpc) -> None:
+    """Transfers and allowances keep the sum, refuse overdrafts, and use up the allowance."""
     owner, spender = fresh(chain, dollars=1_000, gas=True), fresh(chain, gas=True)
     chain.send(owner, DOLLAR, calldata("transfer(address,uint256)", spender.address, 400))
     chain.send(owner, DOLLAR, calldata("approve(address,uint256)", spender.address, 100))
@@ -223,24 +223,24 @@ def test_plain_token_calls(chain: Rpc) -> None:
     assert (chain.dollars(owner.address), chain.dollars(spender.address)) == (500, 500)
 
 
-def test_receive_is_for_the_payee(chain: Rpc) -> None:
+def test_receive_with_authorization_requires_the_payee(chain: Rpc) -> None:
     """receiveWithAuthorization is refused from anyone but the payee."""
     payer, payee = fresh(chain, dollars=1_000), Account.create()
-    signed = Authorization(payer.address, payee.address).signed_by(payer)
+    signed = SignedAuthorization(payer.address, payee.address).signed_by(payer)
     function = "receiveWithAuthorization(address,address,uint256,uint256,uint256,bytes32,bytes)"
     data = calldata(function, *signed.six, bytes.fromhex(signed.signature[2:]))
     reverts(chain, data, "caller must be the payee")
-    # the payee gets as far as the signature, which was made for the other function
+    # the payee reaches the signature check, but the signature is for the other function
     reverts(chain, data, "invalid signature", sender=payee.address)
 
 
-def test_contract_wallet_pays(chain: Rpc) -> None:
-    """A payer with code is asked itself (EIP-1271): its owner's signature works, a stranger's does not."""
+def test_contract_wallet_pays_with_eip_1271(chain: Rpc) -> None:
+    """A payer with code verifies itself (EIP-1271): its owner's signature passes, a stranger's does not."""
     owner, stranger = fresh(chain, gas=True), Account.create()
     code = artifact("TestWallet")["bytecode"] + owner.address[2:].lower().rjust(64, "0")
     wallet = chain.receipt(chain.send(owner, None, code))["contractAddress"]
     chain("test_mint", wallet, 30_000)
-    plain = Authorization(wallet, stranger.address)
+    plain = SignedAuthorization(wallet, stranger.address)
     good = plain.signed_by(owner)
     long = replace(good, signature="0x01" + good.signature[2:])
     reverts(chain, good.by_vrs(), "invalid signature")
@@ -250,11 +250,11 @@ def test_contract_wallet_pays(chain: Rpc) -> None:
     assert chain.dollars(stranger.address) == 10_000
 
 
-# what nodes answer
+# Node responses
 
 
-def test_call_leaves_no_trace_and_estimate_suffices(chain: Rpc) -> None:
-    """A call changes nothing, and a transaction with just the estimated gas succeeds."""
+def test_call_changes_nothing_and_gas_estimate_suffices(chain: Rpc) -> None:
+    """A call changes nothing, and a transaction with exactly the estimated gas succeeds."""
     owner, payee = fresh(chain, dollars=1_000, gas=True), Account.create()
     data = calldata("transfer(address,uint256)", payee.address, 400)
     message = {"from": owner.address, "to": DOLLAR, "data": data}
@@ -269,7 +269,7 @@ def test_call_leaves_no_trace_and_estimate_suffices(chain: Rpc) -> None:
 
 
 def test_estimate_of_a_revert_gives_the_reason(chain: Rpc) -> None:
-    """An estimate for what would revert answers with the contract's words, as a call does."""
+    """An estimate of a reverting call returns the contract's reason, as a call does."""
     poor = Account.create()
     data = calldata("transfer(address,uint256)", "0x" + "11" * 20, 1)
     with pytest.raises(RpcFailed, match="exceeds balance") as failed:
@@ -277,8 +277,8 @@ def test_estimate_of_a_revert_gives_the_reason(chain: Rpc) -> None:
     assert failed.value.code == 3
 
 
-def test_past_state_can_be_read(chain: Rpc) -> None:
-    """A balance asked for at an old block is the balance of then."""
+def test_balance_at_an_old_block(chain: Rpc) -> None:
+    """A balance at an old block is the balance at that time."""
     account = fresh(chain, dollars=100)
     then = chain("eth_blockNumber")
     chain("test_mint", account.address, 50)
@@ -299,8 +299,8 @@ def nested_lists(depth: int) -> bytes:
     return data
 
 
-def test_refused_transactions(chain: Rpc) -> None:
-    """What a node would refuse is refused with its words, and nothing of it stays."""
+def test_invalid_transactions_are_refused(chain: Rpc) -> None:
+    """A transaction that a node would refuse is refused with the node's message and leaves no trace."""
     rich, poor = fresh(chain, gas=True), Account.create()
     sent = chain.send(rich, poor.address, "0x", value=1)
     raw = rich.sign_transaction(
@@ -355,15 +355,15 @@ def test_refused_transactions(chain: Rpc) -> None:
         (b'{"id":1,"method":"eth_getLogs","params":[{"topics":[null,null,null,null,null]}]}', -32602),
     ],
 )
-def test_malformed_requests_get_their_error(chain: Rpc, body: bytes, code: int) -> None:
-    """Malformed requests get the code that JSON-RPC has for them, and the node goes on."""
+def test_malformed_requests_get_json_rpc_errors(chain: Rpc, body: bytes, code: int) -> None:
+    """Malformed requests get the JSON-RPC error code, and the node keeps running."""
     answer = requests.post(chain.url, data=body, timeout=5)
     assert answer.status_code == 200
     assert answer.json()["error"]["code"] == code
     assert chain("eth_chainId") == hex(84532)
 
 
-def test_batches_and_http(chain: Rpc) -> None:
+def test_batch_requests_and_http_errors(chain: Rpc) -> None:
     """A batch is answered in order with its ids; other paths and sizes are refused."""
     batch = [
         {"jsonrpc": "2.0", "id": "a", "method": "eth_chainId", "params": []},
@@ -379,12 +379,12 @@ def test_batches_and_http(chain: Rpc) -> None:
     assert requests.post(chain.url, data=b" " * 2_000_001, timeout=5).status_code == 413
 
 
-def test_logs_are_filtered(chain: Rpc) -> None:
-    """Logs are found by address, topic, alternatives and block, and by nothing else."""
+def test_logs_are_filtered_by_address_topic_and_block(chain: Rpc) -> None:
+    """Logs are found by address, topic, alternatives and block only."""
     account, submitter = fresh(chain, dollars=100_000), fresh(chain, gas=True)
     receipts = []
     for _ in range(2):
-        signed = Authorization(account.address, submitter.address).signed_by(account)
+        signed = SignedAuthorization(account.address, submitter.address).signed_by(account)
         receipts.append(chain.receipt(chain.send(submitter, DOLLAR, signed.by_vrs())))
     payer_topic = "0x" + account.address[2:].lower().rjust(64, "0")
     span = {"fromBlock": "0x0", "toBlock": "latest", "address": DOLLAR}
@@ -409,10 +409,10 @@ def test_blocks_follow_the_clock(chain: Rpc) -> None:
 
 
 def test_bundled_calls_share_one_transaction(chain: Rpc) -> None:
-    """Several calls in one transaction all happen, or none does when one of them fails."""
+    """Several calls in one transaction all take effect, or none if one fails."""
     payer, submitter = fresh(chain, dollars=30_000), fresh(chain, gas=True)
-    first = Authorization(payer.address, submitter.address).signed_by(payer)
-    second = Authorization(payer.address, submitter.address).signed_by(payer)
+    first = SignedAuthorization(payer.address, submitter.address).signed_by(payer)
+    second = SignedAuthorization(payer.address, submitter.address).signed_by(payer)
     twice = bundle((DOLLAR, first.by_vrs()), (DOLLAR, first.by_vrs()))
     assert chain.receipt(chain.send(submitter, None, twice))["status"] == "0x0"
     assert chain.dollars(payer.address) == 30_000
@@ -422,8 +422,8 @@ def test_bundled_calls_share_one_transaction(chain: Rpc) -> None:
     assert [int(log["logIndex"], 16) for log in receipt["logs"]] == [0, 1, 2, 3]
 
 
-def test_parallel_senders_are_all_served(chain: Rpc) -> None:
-    """Transactions sent at once by many are all mined, each with one effect."""
+def test_parallel_transactions_are_all_mined(chain: Rpc) -> None:
+    """Transactions sent concurrently are all mined, each with one effect."""
     payee = Account.create()
     accounts = [fresh(chain, dollars=100, gas=True) for _ in range(6)]
     data = calldata("transfer(address,uint256)", payee.address, 10)
@@ -438,11 +438,11 @@ def test_parallel_senders_are_all_served(chain: Rpc) -> None:
     assert chain.dollars(payee.address) == 6 * 3 * 10
 
 
-# time and restarts
+# Time and restarts
 
 
 def test_restart_keeps_everything(tmp_path: Path) -> None:
-    """After a restart balances, hashes, nonces, receipts, logs and past state are what they were."""
+    """A restart preserves balances, hashes, nonces, receipts, logs and past state."""
     account = Account.create()
     start: dict[str, Any] = {"ether": {account.address: 10**18}, "dollars": {account.address: 70_000}}
     # No block but those of our transactions.
@@ -474,8 +474,8 @@ def test_restart_keeps_everything(tmp_path: Path) -> None:
         assert chain.dollars(account.address) == 66_000
 
 
-def test_kill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
-    """A chain killed right after it answered still has the transaction when it comes back."""
+def test_kill_loses_no_answered_transaction(tmp_path: Path) -> None:
+    """A chain killed right after it answered still has the transaction when it restarts."""
     account = Account.create()
     for round_number in (1, 2, 3):
         command = [sys.executable, "-m", "worker.local.chain", "--state", str(tmp_path), "--port", "0"]
@@ -506,15 +506,15 @@ def test_terminated_chain_ends_cleanly(tmp_path: Path) -> None:
     process.stdout.close()
 
 
-def test_one_state_one_chain(tmp_path: Path) -> None:
-    """A second chain on the same state is refused instead of writing into it."""
+def test_second_chain_on_one_state_is_refused(tmp_path: Path) -> None:
+    """A second chain on the same state is refused instead of writing to it."""
     with LocalChain(tmp_path) as running, pytest.raises(ChainInUse):
         assert running.url
         ChainStore(tmp_path / FILE)
 
 
 def test_slow_chain_mines_later(tmp_path: Path) -> None:
-    """With a block time a transaction waits, is visible, counts as pending, and survives a restart."""
+    """With a block time a transaction is visible, counts as pending, and survives a restart."""
     account = Account.create()
     gifts = {account.address: 10**18}
     with LocalChain(tmp_path, block_time=3600, ether=gifts) as running:
@@ -541,7 +541,7 @@ def test_slow_chain_mines_later(tmp_path: Path) -> None:
         assert chain.receipt(waiting, patience=0.1)["status"] == "0x1"
 
 
-def test_gap_in_nonces_waits(tmp_path: Path) -> None:
+def test_transaction_with_a_nonce_gap_waits(tmp_path: Path) -> None:
     """A transaction with a nonce too far ahead waits until the gap is filled."""
     account = Account.create()
     with LocalChain(tmp_path, ether={account.address: 10**18}) as running:
@@ -552,12 +552,12 @@ def test_gap_in_nonces_waits(tmp_path: Path) -> None:
         assert chain.receipt(ahead)["status"] == "0x1"
 
 
-def test_jump_moves_the_chains_clock(tmp_path: Path) -> None:
-    """After a jump authorizations end, and the jump is kept across a restart."""
+def test_time_jump_is_kept_across_restarts(tmp_path: Path) -> None:
+    """After a jump authorizations expire, and the jump survives a restart."""
     with LocalChain(tmp_path) as running:
         chain = Rpc(running.url)
         payer, payee = fresh(chain, dollars=30_000), Account.create()
-        signed = Authorization(payer.address, payee.address).signed_by(payer)
+        signed = SignedAuthorization(payer.address, payee.address).signed_by(payer)
         chain("eth_call", {"to": DOLLAR, "data": signed.by_vrs()}, "latest")
         chain("test_jump", 1_000)
         reverts(chain, signed.by_vrs(), "authorization is expired")
@@ -567,8 +567,8 @@ def test_jump_moves_the_chains_clock(tmp_path: Path) -> None:
         reverts(chain, signed.by_vrs(), "authorization is expired")
 
 
-def test_idle_chain_moves_when_looked_at(tmp_path: Path) -> None:
-    """A chain without transactions gets a new block when its head is old, and calls see the present time."""
+def test_idle_chain_mines_when_queried(tmp_path: Path) -> None:
+    """An idle chain mines a block when its head is old, and calls see the present time."""
     now = [1_800_000_000.0]
     evm = Evm(ChainStore(tmp_path / FILE), clock=lambda: now[0])
     node = Node(evm)
@@ -588,8 +588,8 @@ def test_idle_chain_moves_when_looked_at(tmp_path: Path) -> None:
     node.close()
 
 
-def test_block_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
-    """When a block by the clock cannot be written, the chain says so and makes the next one."""
+def test_failing_block_does_not_stop_the_next(tmp_path: Path) -> None:
+    """When a scheduled block cannot be written, the chain reports it and makes the next one."""
     store = ChainStore(tmp_path / FILE)
     evm = Evm(store, block_time=0.05)
     node, add_block, failed = Node(evm), store.add_block, threading.Event()
@@ -613,8 +613,8 @@ def test_block_that_fails_does_not_stop_the_next(tmp_path: Path) -> None:
     assert not miner.is_alive()
 
 
-def test_failed_block_leaves_no_half(tmp_path: Path) -> None:
-    """When writing a block fails, neither file nor memory keeps a part of it, and the next attempt works."""
+def test_failed_block_is_rolled_back(tmp_path: Path) -> None:
+    """When writing a block fails, file and memory keep no part of it, and the next attempt works."""
     store = ChainStore(tmp_path / FILE)
     evm = Evm(store)
     account = Account.create()

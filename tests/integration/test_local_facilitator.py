@@ -1,4 +1,4 @@
-"""The local facilitator on the local chain, beside the official client and the official facilitator."""
+"""The local facilitator on the local chain, compared with the official client and facilitator."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from x402.schemas.v1 import PaymentRequiredV1, PaymentRequirementsV1
 from tests.fakes.dollar import (
     CANCEL_BY_BYTES,
     DOLLAR,
-    Authorization,
     Rpc,
+    SignedAuthorization,
     artifact,
     calldata,
     cancellation,
@@ -70,12 +70,14 @@ def post(url: str, path: str, body: Any) -> dict[str, Any]:
     return found
 
 
-def signed_payment(chain: Rpc, *, dollars: int = 50_000, **overrides: Any) -> tuple[Any, Any, Authorization]:
+def signed_payment(
+    chain: Rpc, *, dollars: int = 50_000, **overrides: Any
+) -> tuple[Any, Any, SignedAuthorization]:
     payer, payee = fresh(chain, dollars=dollars), Account.create()
-    return payer, payee, Authorization(payer.address, payee.address, **overrides).signed_by(payer)
+    return payer, payee, SignedAuthorization(payer.address, payee.address, **overrides).signed_by(payer)
 
 
-# with the official parts
+# With the official packages
 
 
 def offer(payee: Any, amount: int) -> PaymentRequired:
@@ -89,7 +91,7 @@ def offer(payee: Any, amount: int) -> PaymentRequired:
 
 
 def test_official_client_and_facilitator_client_pay(chain: Rpc, facilitator: str) -> None:
-    """What the official client signs with default settings settles through the official HTTP client."""
+    """A payment of the official client with default settings settles through the official HTTP client."""
     payer, payee = fresh(chain, dollars=1_000_000), Account.create()
     client = register_exact_evm_client(x402ClientSync(), payer)
     payload = client.create_payment_payload(offer(payee, 250_000))
@@ -111,7 +113,7 @@ def test_official_client_and_facilitator_client_pay(chain: Rpc, facilitator: str
 def test_official_v1_client_pays(chain: Rpc, facilitator: str) -> None:
     """A version 1 payment of the official client verifies and settles, under the network's old name."""
     payer, payee = fresh(chain, dollars=1_000_000), Account.create()
-    body = request_v1(Authorization(payer.address, payee.address), requirements(payee.address, 5_000))
+    body = request_v1(SignedAuthorization(payer.address, payee.address), requirements(payee.address, 5_000))
     asked = {"x402Version": 1, "error": "", "accepts": [body["paymentRequirements"]]}
     client = register_exact_evm_client(x402ClientSync(), payer)
     payload = client.create_payment_payload(PaymentRequiredV1.model_validate(asked))
@@ -129,7 +131,7 @@ def _official(chain: Rpc) -> x402FacilitatorSync:
     return register_exact_evm_facilitator(x402FacilitatorSync(), signer, "eip155:84532")
 
 
-Change = Callable[[Authorization, dict[str, Any], Any], tuple[Authorization, dict[str, Any]]]
+Change = Callable[[SignedAuthorization, dict[str, Any], Any], tuple[SignedAuthorization, dict[str, Any]]]
 NOW = time.time
 HOSTILE: dict[str, tuple[Change, str]] = {
     "no domain": (
@@ -199,7 +201,7 @@ HOSTILE: dict[str, tuple[Change, str]] = {
 
 
 def wrapped(signature: str) -> str:
-    """As a wallet signs that was not deployed yet: factory, its call, the inner signature, a mark."""
+    """The signature of an undeployed wallet: factory, its call, the inner signature, a marker."""
     inner = bytes.fromhex(signature[2:])
     parts = encode(["address", "bytes", "bytes"], ["0x" + "44" * 20, b"\x01\x02\x03\x04", inner])
     return "0x" + parts.hex() + "6492" * 16
@@ -209,7 +211,7 @@ def wrapped(signature: str) -> str:
 def test_same_reason_as_the_official_facilitator(
     chain: Rpc, facilitator: str, official: x402FacilitatorSync, name: str
 ) -> None:
-    """Each bad payment is refused for the reason that the official facilitator gives, and moves nothing."""
+    """Each bad payment is refused for the official facilitator's reason, and moves nothing."""
     change, reason = HOSTILE[name]
     payer, payee, good = signed_payment(chain)
     authorization, wanted = change(good, requirements(payee.address), payer)
@@ -223,12 +225,12 @@ def test_same_reason_as_the_official_facilitator(
     theirs = official.verify(payload, PaymentRequirements.model_validate(wanted))
     assert (theirs.is_valid, theirs.invalid_reason) == (False, reason)
     assert chain.dollars(payer.address) == 50_000
-    # the payment that was spoilt is good as it was
+    # the payment before it was corrupted is valid
     assert post(facilitator, "/verify", request_v2(good, requirements(payee.address)))["isValid"]
 
 
-def test_reasons_of_the_envelope(chain: Rpc, facilitator: str) -> None:
-    """Scheme, network and version are judged before anything in the authorization."""
+def test_scheme_network_and_version_are_checked_first(chain: Rpc, facilitator: str) -> None:
+    """Scheme, network and version are checked before anything in the authorization."""
     _, payee, good = signed_payment(chain)
     wanted = requirements(payee.address)
     other = wanted | {"network": "eip155:8453"}
@@ -250,7 +252,7 @@ def test_reasons_of_the_envelope(chain: Rpc, facilitator: str) -> None:
         assert (settled["success"], settled["errorReason"], settled["transaction"]) == (False, reason, "")
 
 
-def test_v1_takes_more_but_not_less(chain: Rpc, facilitator: str) -> None:
+def test_v1_accepts_more_than_the_price_but_not_less(chain: Rpc, facilitator: str) -> None:
     """Version 1 accepts an authorization above the price, and none below it."""
     payer, payee, signed = signed_payment(chain)
     more = request_v1(signed, requirements(payee.address, 9_999))
@@ -262,8 +264,8 @@ def test_v1_takes_more_but_not_less(chain: Rpc, facilitator: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/verify", "/settle"])
-def test_misshapen_bodies_are_refused(chain: Rpc, facilitator: str, path: str) -> None:
-    """Whatever is not a payment gets invalid_payload with 200, never an error page and never money."""
+def test_malformed_bodies_are_invalid_payload(chain: Rpc, facilitator: str, path: str) -> None:
+    """A body that is not a payment gets invalid_payload with 200, never an error page and never money."""
     payer, payee, good = signed_payment(chain)
 
     def spoilt(**fields: Any) -> dict[str, Any]:
@@ -293,7 +295,7 @@ def test_misshapen_bodies_are_refused(chain: Rpc, facilitator: str, path: str) -
     assert chain.dollars(payer.address) == 50_000
 
 
-# who pays
+# Payers
 
 
 def wallet_of(chain: Rpc, owner: Any) -> str:
@@ -308,7 +310,7 @@ def test_contract_wallet_pays(chain: Rpc, facilitator: str, wrap: bool) -> None:
     owner, payee = fresh(chain, gas=True), Account.create()
     wallet = wallet_of(chain, owner)
     chain("test_mint", wallet, 30_000)
-    plain = Authorization(wallet, payee.address)
+    plain = SignedAuthorization(wallet, payee.address)
     signatures = ["0x01" + plain.signed_by(who).signature[2:] for who in (Account.create(), owner)]
     if wrap:
         signatures = [wrapped(each) for each in signatures]
@@ -322,22 +324,22 @@ def test_contract_wallet_pays(chain: Rpc, facilitator: str, wrap: bool) -> None:
     assert (chain.dollars(wallet), chain.dollars(payee.address)) == (20_000, 10_000)
 
 
-def test_hostile_wallet_cannot_stop_the_facilitator(chain: Rpc, facilitator: str) -> None:
-    """A wallet that burns all gas or answers garbage is a bad signature, within a moment."""
+def test_hostile_contract_wallet_is_a_bad_signature(chain: Rpc, facilitator: str) -> None:
+    """A wallet that burns all gas or returns garbage is a bad signature, within a moment."""
     deployer, payee = fresh(chain, gas=True), Account.create()
     loop, garbage = "5b600056", "60206000f3"
     for code in (loop, garbage):
-        # creation code that returns the code behind it
+        # creation code that returns the code after it
         size = len(code) // 2
         creation = f"0x60{size:02x}600c60003960{size:02x}6000f3{code}"
         wallet = chain.receipt(chain.send(deployer, None, creation))["contractAddress"]
         assert chain("eth_getCode", wallet, "latest") == "0x" + code
-        signed = replace(Authorization(wallet, payee.address), signature="0x" + "01" * 66)
+        signed = replace(SignedAuthorization(wallet, payee.address), signature="0x" + "01" * 66)
         verdict = post(facilitator, "/verify", request_v2(signed, requirements(payee.address)))
         assert verdict["invalidReason"] == "invalid_exact_evm_payload_signature"
 
 
-def test_short_recovery_id_is_tolerated(chain: Rpc, facilitator: str) -> None:
+def test_recovery_id_0_or_1_is_accepted(chain: Rpc, facilitator: str) -> None:
     """A signature that ends in 0 or 1 instead of 27 or 28 settles."""
     payer, payee, signed = signed_payment(chain)
     low = replace(signed, signature=signed.signature[:-2] + f"{int(signed.signature[-2:], 16) - 27:02x}")
@@ -345,11 +347,11 @@ def test_short_recovery_id_is_tolerated(chain: Rpc, facilitator: str) -> None:
     assert chain.dollars(payer.address) == 40_000
 
 
-# tricks between verify and settle
+# Changes between verify and settle
 
 
 def test_balance_drained_after_verify(chain: Rpc, facilitator: str) -> None:
-    """Money that left between verify and settle is noticed before a transaction is paid for."""
+    """Money moved between verify and settle is noticed before a transaction is paid for."""
     payer, payee, signed = signed_payment(chain)
     chain("test_fund", payer.address, ETHER)
     body = request_v2(signed, requirements(payee.address))
@@ -374,8 +376,8 @@ def test_nonce_cancelled_after_verify(chain: Rpc, facilitator: str) -> None:
     assert chain.dollars(payer.address) == 50_000
 
 
-def test_twelve_parallel_copies_settle_once(chain: Rpc, facilitator: str) -> None:
-    """Of many settles of one payment one succeeds with the hash, the others say used, money moves once."""
+def test_twelve_parallel_settles_move_money_once(chain: Rpc, facilitator: str) -> None:
+    """Of many settles of one payment one succeeds with the hash, the others report it used; one transfer."""
     payer, payee, signed = signed_payment(chain)
     body = request_v2(signed, requirements(payee.address))
     with ThreadPoolExecutor(12) as pool:
@@ -386,8 +388,8 @@ def test_twelve_parallel_copies_settle_once(chain: Rpc, facilitator: str) -> Non
     assert chain.dollars(payee.address) == 10_000
 
 
-def test_ten_payers_at_once_do_not_mix_gas_nonces(chain: Rpc, facilitator: str) -> None:
-    """Settles of different payers at the same time all land, each with its own transaction."""
+def test_ten_parallel_payers_do_not_mix_gas_nonces(chain: Rpc, facilitator: str) -> None:
+    """Concurrent settles of different payers all land, each with its own transaction."""
     payments = [signed_payment(chain) for _ in range(10)]
     bodies = [request_v2(signed, requirements(payee.address)) for _, payee, signed in payments]
     with ThreadPoolExecutor(10) as pool:
@@ -397,7 +399,7 @@ def test_ten_payers_at_once_do_not_mix_gas_nonces(chain: Rpc, facilitator: str) 
     assert [chain.dollars(payee.address) for _, payee, _ in payments] == [10_000] * 10
 
 
-# slow chains and broken nodes
+# Slow chains and broken nodes
 
 
 @pytest.fixture(name="slow")
@@ -408,7 +410,7 @@ def _slow(tmp_path: Path) -> Iterator[Rpc]:
 
 
 def test_slow_chain_is_pending_then_settled(slow: Rpc) -> None:
-    """No block yet: pending with the hash, however often asked; after the block the same hash succeeds."""
+    """Before the block: pending with the hash, however often asked; after it, success with the same hash."""
     payer, payee, signed = signed_payment(slow)
     body = request_v2(signed, requirements(payee.address))
     with LocalFacilitator(slow.url, key_of(GAS), wait_s=0.2) as running:
@@ -427,7 +429,7 @@ def test_slow_chain_is_pending_then_settled(slow: Rpc) -> None:
 
 
 def test_block_within_the_wait_is_a_plain_success(tmp_path: Path) -> None:
-    """When the block comes before the wait is over, the settle answers success at once."""
+    """If the block arrives within the wait, the settle returns success directly."""
     with LocalChain(tmp_path, block_time=0.7, ether={GAS.address: ETHER}) as running:
         chain = Rpc(running.url)
         _, payee, signed = signed_payment(chain)
@@ -439,7 +441,7 @@ def test_block_within_the_wait_is_a_plain_success(tmp_path: Path) -> None:
 
 
 def test_parallel_copies_on_a_slow_chain_keep_the_hash(slow: Rpc) -> None:
-    """Many settles of one payment that cannot be mined yet all name the one transaction that was sent."""
+    """Many settles of one unmined payment all name the one transaction that was sent."""
     payer, payee, signed = signed_payment(slow)
     body = request_v2(signed, requirements(payee.address))
     with LocalFacilitator(slow.url, key_of(GAS), wait_s=0.1) as running:
@@ -455,7 +457,7 @@ def test_parallel_copies_on_a_slow_chain_keep_the_hash(slow: Rpc) -> None:
 
 @pytest.mark.parametrize("change", ["amount", "payTo", "resource", "maxTimeoutSeconds", "version"])
 def test_pending_payment_settles_nothing_else(slow: Rpc, change: str) -> None:
-    """While a payment is pending, the same signature for anything else is refused and learns no hash."""
+    """While a payment is pending, the same signature for anything else is refused and reveals no hash."""
     payer, payee, signed = signed_payment(slow)
     wanted = requirements(payee.address)
     body = request_v2(signed, wanted)
@@ -478,8 +480,8 @@ def test_pending_payment_settles_nothing_else(slow: Rpc, change: str) -> None:
     assert slow.dollars(payee.address) == 10_000
 
 
-def test_pending_transaction_that_fails_is_said_so(slow: Rpc) -> None:
-    """When the payer cancels while the transfer waits, the answer is a failure that names the transaction."""
+def test_failed_pending_transaction_is_reported(slow: Rpc) -> None:
+    """If the payer cancels while the transfer is pending, the failure names the transaction."""
     payer, payee, signed = signed_payment(slow)
     slow("test_fund", payer.address, ETHER)
     body = request_v2(signed, requirements(payee.address))
@@ -498,8 +500,8 @@ def test_pending_transaction_that_fails_is_said_so(slow: Rpc) -> None:
     assert slow.dollars(payer.address) == 50_000
 
 
-class Wire:
-    """A node that loses what it is sent: before (`swallow`) or after (`drop`) the transaction is taken."""
+class LossyNode:
+    """A node that loses a transaction before (`swallow`) or after (`drop`) accepting it."""
 
     def __init__(self, chain: Rpc) -> None:
         self._chain = chain
@@ -522,41 +524,41 @@ class Wire:
         return answer.status_code, answer.content
 
 
-@pytest.fixture(name="wire")
-def _wire(chain: Rpc) -> Iterator[Wire]:
-    wire = Wire(chain)
-    wire.server.start()
-    yield wire
-    wire.server.close()
+@pytest.fixture(name="lossy_node")
+def _lossy_node(chain: Rpc) -> Iterator[LossyNode]:
+    lossy_node = LossyNode(chain)
+    lossy_node.server.start()
+    yield lossy_node
+    lossy_node.server.close()
 
 
 @pytest.mark.parametrize("fault", ["drop", "garbage", "swallow"])
-def test_node_that_loses_the_answer_does_not_lose_the_hash(chain: Rpc, wire: Wire, fault: str) -> None:
-    """A transaction whose sending got no answer is looked for, sent again if need be, and counted once."""
+def test_lost_node_answer_does_not_lose_the_hash(chain: Rpc, lossy_node: LossyNode, fault: str) -> None:
+    """A transaction sent without a response is looked up, resent if needed, and counted once."""
     payer, payee, signed = signed_payment(chain)
     body = request_v2(signed, requirements(payee.address))
-    with LocalFacilitator(wire.server.url, key_of(fresh(chain, gas=True)), wait_s=0.3) as running:
-        wire.fault = fault
+    with LocalFacilitator(lossy_node.server.url, key_of(fresh(chain, gas=True)), wait_s=0.3) as running:
+        lossy_node.fault = fault
         first = post(running.url, "/settle", body)
         if fault == "swallow":
             assert first["errorReason"] == "settlement_pending" and len(first["transaction"]) == 66
             assert chain("eth_getTransactionByHash", first["transaction"]) is None
-            wire.fault = None
+            lossy_node.fault = None
             second = post(running.url, "/settle", body)
             assert (second["success"], second["transaction"]) == (True, first["transaction"])
-            assert wire.sent == 2
+            assert lossy_node.sent == 2
         else:
-            assert first["success"] and wire.sent == 1
+            assert first["success"] and lossy_node.sent == 1
     assert chain.dollars(payee.address) == 10_000
     assert chain.dollars(payer.address) == 40_000
 
 
-def test_node_down_is_an_error_not_a_refusal(chain: Rpc, wire: Wire) -> None:
+def test_node_down_is_an_error_not_a_refusal(chain: Rpc, lossy_node: LossyNode) -> None:
     """Without its node the facilitator answers 503 with a body that refuses nothing, and recovers."""
     _, payee, signed = signed_payment(chain)
     body = request_v2(signed, requirements(payee.address))
-    with LocalFacilitator(wire.server.url, key_of(GAS), wait_s=2) as running:
-        wire.fault = "down"
+    with LocalFacilitator(lossy_node.server.url, key_of(GAS), wait_s=2) as running:
+        lossy_node.fault = "down"
         for path, reason in {
             "/verify": "unexpected_verify_error",
             "/settle": "unexpected_settle_error",
@@ -564,13 +566,13 @@ def test_node_down_is_an_error_not_a_refusal(chain: Rpc, wire: Wire) -> None:
             answer = requests.post(running.url + path, json=body, timeout=10)
             assert answer.status_code == 503 and reason in answer.text
         assert requests.get(running.url + "/health", timeout=10).status_code == 503
-        wire.fault = None
+        lossy_node.fault = None
         assert requests.get(running.url + "/health", timeout=10).json()["chain_id"] == 84532
         assert post(running.url, "/settle", body)["success"]
 
 
 def test_empty_gas_account_sends_nothing(chain: Rpc) -> None:
-    """A facilitator that cannot pay for gas fails without a transaction, and the payment stays good."""
+    """A facilitator without gas money fails without a transaction, and the payment stays valid."""
     payer, payee, signed = signed_payment(chain)
     body = request_v2(signed, requirements(payee.address))
     with LocalFacilitator(chain.url, key_of(Account.create()), wait_s=1) as running:
@@ -580,11 +582,11 @@ def test_empty_gas_account_sends_nothing(chain: Rpc) -> None:
     assert not chain.used(payer.address, signed.nonce)
 
 
-# the service
+# The service
 
 
-def test_says_that_it_is_not_for_production(chain: Rpc) -> None:
-    """On start it logs what it is not, and /health repeats it."""
+def test_startup_warns_that_it_is_not_for_production(chain: Rpc) -> None:
+    """The startup log says that it is not for production, and /health repeats it."""
     with capture_logs() as logs, LocalFacilitator(chain.url, key_of(GAS)) as running:
         note = requests.get(running.url + "/health", timeout=5).json()["note"]
     assert "not meant for production" in note
@@ -593,8 +595,8 @@ def test_says_that_it_is_not_for_production(chain: Rpc) -> None:
     ]
 
 
-def test_process_serves_and_ends(chain: Rpc) -> None:
-    """As a process it needs its gas key in the environment, says its address, and ends on SIGTERM."""
+def test_process_serves_and_stops_on_sigterm(chain: Rpc) -> None:
+    """The process needs its gas key in the environment, reports its address, and ends on SIGTERM."""
     command = [sys.executable, "-m", "worker.local.facilitator", "--rpc", chain.url, "--port", "0"]
     refused = subprocess.run(command, capture_output=True, text=True, env={}, timeout=20, check=False)
     assert refused.returncode == 2 and "FACILITATOR_GAS_KEY" in refused.stderr
@@ -611,8 +613,8 @@ def test_process_serves_and_ends(chain: Rpc) -> None:
     process.stdout.close()
 
 
-def test_locks_do_not_pile_up(chain: Rpc) -> None:
-    """After all settles are answered nothing is kept for them."""
+def test_locks_are_released(chain: Rpc) -> None:
+    """After all settles are answered no locks are kept."""
     running = LocalFacilitator(chain.url, key_of(GAS), wait_s=5)
     running.start()
     bodies = []

@@ -1,4 +1,4 @@
-"""`worker money`: what an operator reads, and what a wrong word cannot do."""
+"""`worker money`: reports, and commands with invalid arguments."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ import redis
 import structlog
 
 from tests.fakes.chain_services import facilitator_of, seekers_chain
-from tests.fakes.desk import KEY, PLATFORM, PRICE, SEEKER, WORKER, Desk, Paid
-from tests.fakes.dollar import Rpc
+from tests.fakes.dollar import DOLLAR, Rpc, calldata, fresh
 from tests.fakes.facilitator_memory import POOR
+from tests.fakes.ledger_setup import KEY, PLATFORM, PRICE, SEEKER, WORKER, LedgerSetup, SignedClaim
+from tests.waiting import eventually
 from worker.cli import main
+from worker.core.settings import Settings
 from worker.local.valkey import EmbeddedStore
 from worker.parts import Parts
-from worker.payments.leg_books import LegName
-from worker.payments.legs import LegKind, LegState
-from worker.settings import Settings
+from worker.payments.audit import AuditName
+from worker.payments.leg import LegKey, LegKind, LegState
 
 NOBODY = "0x" + "00" * 32
 
@@ -41,10 +42,10 @@ def _facilitator(chain: Rpc) -> Iterator[str]:
 
 
 @dataclass
-class Counter:
-    """Where the operator stands: the command line, and the desk whose money it shows."""
+class MoneyCommands:
+    """The operator's commands and the ledger whose money they show."""
 
-    desk: Desk
+    ledger_setup: LedgerSetup
     parts: Parts
     chain: Rpc
     capsys: pytest.CaptureFixture[str]
@@ -52,46 +53,46 @@ class Counter:
     def run(self, *args: str) -> tuple[int, str, str]:
         self.capsys.readouterr()
         code = main(["money", *args])
-        said = self.capsys.readouterr()
-        return code, said.out, said.err
+        printed = self.capsys.readouterr()
+        return code, printed.out, printed.err
 
-    def unknown(self, *, moved: bool) -> Paid:
-        """A payment whose settle call was never answered; the money moved or did not."""
-        paid = self.desk.claim()
-        self.desk.seal(paid)
+    def unknown(self, *, moved: bool) -> SignedClaim:
+        """A payment whose settle call was never answered, with or without a transfer."""
+        paid = self.ledger_setup.claim()
+        self.ledger_setup.seal(paid)
         if moved:
-            payload, requirements = self.desk.ledger.payload(paid.id, 1)
+            payload, requirements = self.ledger_setup.ledger.payload(paid.id, 1)
             answer = self.parts.facilitator.settle(json.loads(payload), json.loads(requirements))
             assert answer.body is not None and answer.body["success"] is True
             self.client.hset(f"w:money:{paid.id}", "test tx", answer.body["transaction"])
-        leave = self.desk.ledger.settle_begin(paid.id, "token")
+        leave = self.ledger_setup.ledger.settle_begin(paid.id, "token")
         assert leave is not None
-        self.desk.ledger.settle_unknown(paid.id, 1, "token", "dropped", "", may_have_landed=True)
+        self.ledger_setup.ledger.settle_unknown(paid.id, 1, "token", "dropped", "", may_have_landed=True)
         return paid
 
     @property
     def client(self) -> redis.Redis:
         return self.parts.client
 
-    def transaction(self, paid: Paid) -> str:
+    def transaction(self, paid: SignedClaim) -> str:
         return (self.client.hget(f"w:money:{paid.id}", "test tx") or b"").decode()
 
     def send_legs(self) -> None:
         runner = self.parts.leg_runner
         assert runner is not None
-        for leg in runner.due(self.desk.now()):
+        for leg in runner.due(self.ledger_setup.now()):
             runner.attend(leg)
 
 
-@pytest.fixture(name="counter")
-def _counter(
+@pytest.fixture(name="commands")
+def _commands(
     valkey: EmbeddedStore,
     client: redis.Redis,
     chain: Rpc,
     facilitator: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> Iterator[Counter]:
+) -> Iterator[MoneyCommands]:
     environ = {
         "WORKER_ENV": "test",
         "REDIS_URL": valkey.url,
@@ -106,31 +107,31 @@ def _counter(
     assert parts.chain is not None
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
-    yield Counter(Desk(client, outside=(parts.facilitator, parts.chain)), parts, chain, capsys)
-    # The commands send the log to this test's standard error.
+    yield MoneyCommands(LedgerSetup(client, outside=(parts.facilitator, parts.chain)), parts, chain, capsys)
+    # The commands write their log to this test's standard error.
     structlog.reset_defaults()
     root.handlers[:] = handlers
     root.setLevel(level)
 
 
-# report
+# Report
 
 
-def test_an_empty_worker_balances(counter: Counter) -> None:
-    """Without any payment the report is zeros and in balance."""
-    code, out, err = counter.run("report")
+def test_report_of_a_new_worker_is_all_zero(commands: MoneyCommands) -> None:
+    """Without payments the report is all zeros and in balance."""
+    code, out, err = commands.run("report")
     assert code == 0 and err.count("balanced:") == 2
     assert out.splitlines()[1].split() == ["all", *["0"] * 9]
 
 
-def test_the_report_shows_every_cent(counter: Counter) -> None:
+def test_report_shows_every_amount(commands: MoneyCommands) -> None:
     """Claimed, settled, refused, released, open, fees, refunds and kept, in USDC."""
-    counter.desk.paid(fee=100)
-    counter.desk.owed()
-    counter.desk.ledger.verify_refused(counter.desk.claim().id, 1, POOR)
-    counter.desk.store.cancel(counter.desk.claim().id, b"{}", by="operator")
-    counter.desk.claim()
-    code, out, _ = counter.run("report", "--csv")
+    commands.ledger_setup.paid(fee=100)
+    commands.ledger_setup.owed()
+    commands.ledger_setup.ledger.verify_refused(commands.ledger_setup.claim().id, 1, POOR)
+    commands.ledger_setup.store.cancel(commands.ledger_setup.claim().id, b"{}", by="operator")
+    commands.ledger_setup.claim()
+    code, out, _ = commands.run("report", "--csv")
     rows = list(csv.DictReader(io.StringIO(out)))
     assert code == 0 and rows == [
         {
@@ -148,56 +149,56 @@ def test_the_report_shows_every_cent(counter: Counter) -> None:
     ]
 
 
-def test_the_report_groups(counter: Counter) -> None:
-    """By seeker, by agent and by day each payment stands in one row."""
-    counter.desk.paid(agent="echo")
-    removed = counter.desk.paid(agent="logo")
-    counter.desk.paid(agent="logo")
-    counter.client.delete(f"w:x:{removed.id}")
+def test_report_groups_by_seeker_agent_and_day(commands: MoneyCommands) -> None:
+    """Each payment appears in one row by seeker, by agent and by day."""
+    commands.ledger_setup.paid(agent="echo")
+    removed = commands.ledger_setup.paid(agent="logo")
+    commands.ledger_setup.paid(agent="logo")
+    commands.client.delete(f"w:x:{removed.id}")
     for by, names in (("seeker", {SEEKER.lower()}), ("agent", {"echo", "logo", "(removed)"})):
-        code, out, _ = counter.run("report", "--by", by, "--csv")
+        code, out, _ = commands.run("report", "--by", by, "--csv")
         rows = list(csv.DictReader(io.StringIO(out)))
         assert code == 0 and {row[by] for row in rows} == names
         assert sum(int(row["payments"]) for row in rows) == 3
-    _, out, _ = counter.run("report", "--by", "day", "--csv")
+    _, out, _ = commands.run("report", "--by", "day", "--csv")
     (row,) = csv.DictReader(io.StringIO(out))
     assert len(row["day"]) == 10 and row["settled"] == "0.03"
 
 
 @pytest.mark.parametrize("counter_name", ["claimed", "settled", "open", "fees_due", "refunds_paid"])
-def test_books_that_do_not_balance_are_reported(counter: Counter, counter_name: str) -> None:
-    """A single unit that is missing makes the exit code 1 and is named."""
-    counter.desk.paid(fee=100)
-    counter.client.hincrby("w:sums", counter_name, 1)
-    code, _, err = counter.run("report")
+def test_imbalance_is_reported(commands: MoneyCommands, counter_name: str) -> None:
+    """A single missing unit is named and makes the exit code 1."""
+    commands.ledger_setup.paid(fee=100)
+    commands.client.hincrby("w:sums", counter_name, 1)
+    code, _, err = commands.run("report")
     assert code == 1 and "does not balance" in err and counter_name in err and "balanced:" not in err
 
 
-def test_a_lost_journal_line_is_noticed(counter: Counter) -> None:
-    """Books whose journal lost its last line do not balance."""
-    counter.desk.paid()
-    counter.client.rpop("w:journal")
-    counter.client.lrem("w:journal", -1, counter.client.lindex("w:journal", -1))
-    assert counter.run("report")[0] == 1
+def test_lost_journal_line_is_reported(commands: MoneyCommands) -> None:
+    """A ledger whose journal lost its last line does not balance."""
+    commands.ledger_setup.paid()
+    commands.client.rpop("w:journal")
+    commands.client.lrem("w:journal", -1, commands.client.lindex("w:journal", -1))
+    assert commands.run("report")[0] == 1
 
 
-# unknown and resolve
+# Unknown and resolve
 
 
-def test_nothing_unknown(counter: Counter) -> None:
-    """When all is told the list is empty and the exit code 0."""
-    counter.desk.paid()
-    code, out, err = counter.run("unknown")
+def test_unknown_list_is_empty(commands: MoneyCommands) -> None:
+    """With no open payments the list is empty and the exit code 0."""
+    commands.ledger_setup.paid()
+    code, out, err = commands.run("unknown")
     assert (code, out) == (0, "") and "nothing" in err
 
 
-def test_what_waits_is_listed(counter: Counter) -> None:
-    """Unknown and presumed payments, legs that are not settled, and transfers that nobody explains."""
-    lost = counter.unknown(moved=False)
-    presumed = counter.unknown(moved=False)
-    counter.desk.settler.record_settled(presumed.id, 1, "", "presumed")
-    counter.desk.owed()
-    code, out, _ = counter.run("unknown")
+def test_unknown_list_shows_open_money(commands: MoneyCommands) -> None:
+    """Unknown and presumed payments, unsettled legs, and unexplained transfers."""
+    lost = commands.unknown(moved=False)
+    presumed = commands.unknown(moved=False)
+    commands.ledger_setup.settler.record_settled(presumed.id, 1, "", "presumed")
+    commands.ledger_setup.owed()
+    code, out, _ = commands.run("unknown")
     lines = out.splitlines()
     assert code == 1 and len(lines) == 3
     assert lines[0].startswith(f"payment  {lost.id} 1  0.01  unknown")
@@ -205,181 +206,243 @@ def test_what_waits_is_listed(counter: Counter) -> None:
     assert lines[2].startswith("leg  refund ") and "due" in lines[2]
 
 
-def test_settled_needs_a_transaction_that_the_chain_confirms(counter: Counter) -> None:
-    """A wrong hash, somebody else's and no hash change nothing; the right one settles the payment."""
-    paid, other = counter.unknown(moved=True), counter.unknown(moved=True)
-    for wrong in (NOBODY, counter.transaction(other), "0x12", "yes"):
-        code, _, err = counter.run("resolve", paid.id, "1", "--settled", wrong)
+def test_unknown_list_shows_unproven_money(commands: MoneyCommands) -> None:
+    """An unproven settlement, a presumed one and a leg that keeps failing, each with its reason."""
+    unproven, presumed = commands.ledger_setup.paid(), commands.ledger_setup.claim()
+    commands.parts.audit_book.end(AuditName(unproven.id, 1), "unproven", "0x" + "12" * 32)
+    commands.ledger_setup.seal(presumed)
+    commands.ledger_setup.settler.record_settled(presumed.id, 1, "0x" + "34" * 32, "presumed")
+    owed = commands.ledger_setup.owed()
+    for _ in range(6):
+        commands.parts.leg_books.begin(LegKey(LegKind.REFUND, owed.id, 1), "t")
+        commands.parts.leg_books.unknown(LegKey(LegKind.REFUND, owed.id, 1), "t", "http_500", "")
+    code, out, _ = commands.run("unknown")
+    lines = out.splitlines()
+    assert code == 1 and len(lines) == 3
+    assert unproven.id in lines[0] and "unproven" in lines[0]
+    assert presumed.id in lines[1] and lines[1].endswith("only presumed")
+    assert owed.id in lines[2] and lines[2].endswith("http_500 (failed 6 times)")
+    code, _, err = commands.run("report")
+    assert code == 0 and "note: unproven: 1" in err and "note: legs: 1" in err
+
+
+def test_resolve_settled_needs_a_confirmed_transaction(commands: MoneyCommands) -> None:
+    """A wrong, foreign or missing hash changes nothing; the right one settles the payment."""
+    paid, other = commands.unknown(moved=True), commands.unknown(moved=True)
+    for wrong in (NOBODY, commands.transaction(other), "0x12", "yes"):
+        code, _, err = commands.run("resolve", paid.id, "1", "--settled", wrong)
         assert code == 1 and err.startswith("CONFLICT")
-        assert counter.desk.state(paid) == "unknown"
-    code, out, _ = counter.run("resolve", paid.id, "1", "--settled", counter.transaction(paid))
+        assert commands.ledger_setup.state(paid) == "unknown"
+    code, out, _ = commands.run("resolve", paid.id, "1", "--settled", commands.transaction(paid))
     assert (code, out.strip()) == (0, "settled: completed")
-    money = counter.desk.ledger.money(paid.id)
+    money = commands.ledger_setup.ledger.money(paid.id)
     assert money is not None and money.payments[0].how == "operator"
-    assert counter.run("resolve", paid.id, "1", "--settled", counter.transaction(paid))[0] == 1
-    assert counter.run("report")[0] == 0
+    assert commands.run("resolve", paid.id, "1", "--settled", commands.transaction(paid))[0] == 1
+    assert commands.run("report")[0] == 0
 
 
-def test_settled_needs_a_node(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without RPC_URL the operator's word alone settles nothing."""
-    paid = counter.unknown(moved=True)
+def test_resolve_settled_needs_a_node(commands: MoneyCommands, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without RPC_URL the operator's statement alone settles nothing."""
+    paid = commands.unknown(moved=True)
     monkeypatch.delenv("RPC_URL")
-    code, _, err = counter.run("resolve", paid.id, "1", "--settled", counter.transaction(paid))
-    assert code == 1 and "RPC_URL" in err and counter.desk.state(paid) == "unknown"
+    code, _, err = commands.run("resolve", paid.id, "1", "--settled", commands.transaction(paid))
+    assert code == 1 and "RPC_URL" in err and commands.ledger_setup.state(paid) == "unknown"
 
 
-def test_refused_waits_until_it_can_no_longer_land(counter: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the authorization may land nobody may call it refused; ten minutes after its end one may."""
+def test_resolve_refused_waits_until_the_authorization_expires(
+    commands: MoneyCommands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While the authorization may land it cannot be resolved as refused; ten minutes after its end it can."""
     monkeypatch.delenv("RPC_URL")
-    paid = counter.unknown(moved=False)
+    paid = commands.unknown(moved=False)
     end = int(paid.payload["payload"]["authorization"]["validBefore"])
-    left = end - counter.desk.now() // 1_000_000
+    left = end - commands.ledger_setup.now() // 1_000_000
     for seconds in (0, left, left + 590):
-        counter.client.set("w:test-clock", seconds * 1_000_000)
-        code, _, err = counter.run("resolve", paid.id, "1", "--refused")
-        assert code == 1 and "may still land" in err and counter.desk.state(paid) == "unknown"
-    counter.client.set("w:test-clock", (left + 610) * 1_000_000)
-    code, out, _ = counter.run("resolve", paid.id, "1", "--refused")
-    assert (code, out.strip()) == (0, "refused: payment_due") and counter.desk.state(paid) == "refused"
-    assert counter.run("resolve", paid.id, "1", "--refused")[0] == 1
-    assert counter.run("report")[0] == 0
+        commands.client.set("w:test-clock", seconds * 1_000_000)
+        code, _, err = commands.run("resolve", paid.id, "1", "--refused")
+        assert code == 1 and "may still land" in err and commands.ledger_setup.state(paid) == "unknown"
+    commands.client.set("w:test-clock", (left + 610) * 1_000_000)
+    code, out, _ = commands.run("resolve", paid.id, "1", "--refused")
+    assert (code, out.strip()) == (0, "refused: payment_due") and commands.ledger_setup.state(
+        paid
+    ) == "refused"
+    assert commands.run("resolve", paid.id, "1", "--refused")[0] == 1
+    assert commands.run("report")[0] == 0
 
 
-def test_refused_is_not_believed_against_the_chain(counter: Counter) -> None:
-    """Money that landed cannot be called refused, however late it is; the hash to use is shown."""
-    paid = counter.unknown(moved=True)
-    counter.client.set("w:test-clock", 200_000 * 1_000_000)
-    code, _, err = counter.run("resolve", paid.id, "1", "--refused")
-    assert code == 1 and counter.transaction(paid) in err and counter.desk.state(paid) == "unknown"
+def test_resolve_refused_is_rejected_when_money_landed(commands: MoneyCommands) -> None:
+    """Landed money cannot be resolved as refused, however late; the hash to use is shown."""
+    paid = commands.unknown(moved=True)
+    commands.client.set("w:test-clock", 200_000 * 1_000_000)
+    code, _, err = commands.run("resolve", paid.id, "1", "--refused")
+    assert code == 1 and commands.transaction(paid) in err and commands.ledger_setup.state(paid) == "unknown"
 
 
 @pytest.mark.parametrize("number", ["0", "2", "9999999999"])
 @pytest.mark.parametrize("outcome", [["--refused"], ["--settled", NOBODY]])
-def test_resolving_what_is_not_there(counter: Counter, number: str, outcome: list[str]) -> None:
-    """An unknown execution or number is said to be unknown."""
-    paid = counter.unknown(moved=False)
+def test_resolve_unknown_payment_is_reported(
+    commands: MoneyCommands, number: str, outcome: list[str]
+) -> None:
+    """An unknown execution or number is reported as unknown."""
+    paid = commands.unknown(moved=False)
     for id in (paid.id, "nobody"):
-        code, _, err = counter.run("resolve", id, number, *outcome)
+        code, _, err = commands.run("resolve", id, number, *outcome)
         assert code == 1 and err.startswith("NOT_FOUND")
 
 
-def test_resolve_wants_exactly_one_outcome(counter: Counter) -> None:
-    """Neither both outcomes nor none of them is a command."""
+def test_resolve_wants_exactly_one_outcome(commands: MoneyCommands) -> None:
+    """Both outcomes, or neither, are a usage error."""
     for outcome in ([], ["--refused", "--settled", NOBODY]):
         with pytest.raises(SystemExit) as usage:
-            counter.run("resolve", "x", "1", *outcome)
+            commands.run("resolve", "x", "1", *outcome)
         assert usage.value.code == 2
 
 
-# refund, fees, journal
+# Refund, fees, journal
 
 
-def test_a_refund_from_the_shell(counter: Counter) -> None:
-    """Part of a payment, then the rest; each arrives and has its receipt in the execution's journal."""
-    paid = counter.desk.paid()
-    before = counter.chain.dollars(SEEKER)
-    code, out, _ = counter.run("refund", paid.id, "--amount", "0.004", "--reason", "overcharge")
+def test_refund_command_pays_part_and_rest(commands: MoneyCommands) -> None:
+    """Part of a payment, then the rest; each arrives and has a receipt in the execution's journal."""
+    paid = commands.ledger_setup.paid()
+    before = commands.chain.dollars(SEEKER)
+    code, out, _ = commands.run("refund", paid.id, "--amount", "0.004", "--reason", "overcharge")
     assert code == 0 and out.startswith("0.004 USDC")
-    counter.send_legs()
-    assert counter.run("refund", paid.id)[0] == 0
-    counter.send_legs()
-    assert counter.chain.dollars(SEEKER) == before + PRICE
-    code, out, _ = counter.run("journal", paid.id)
+    commands.send_legs()
+    assert commands.run("refund", paid.id)[0] == 0
+    commands.send_legs()
+    assert commands.chain.dollars(SEEKER) == before + PRICE
+    code, out, _ = commands.run("journal", paid.id)
     assert code == 0 and out.count("refund receipt 1.") == 2 and "overcharge" in out
     receipts = [line.partition(": ")[2] for line in out.splitlines() if line.startswith("refund receipt")]
     assert [json.loads(each)["payload"]["amount"] for each in receipts] == ["4000", "6000"]
-    code, _, err = counter.run("refund", paid.id)
+    code, _, err = commands.run("refund", paid.id)
     assert code == 1 and "at most 0 USDC" in err
-    assert counter.run("report")[0] == 0
+    assert commands.run("report")[0] == 0
 
 
 @pytest.mark.parametrize("amount", ["0", "0.010001", "-1", "1e3", "0.0000001", "", "all"])
-def test_a_refund_of_a_wrong_amount(counter: Counter, amount: str) -> None:
-    """What is no amount, too much or nothing makes no leg."""
-    paid = counter.desk.paid()
-    code, _, err = counter.run("refund", paid.id, f"--amount={amount}")
+def test_refund_of_an_invalid_amount_is_refused(commands: MoneyCommands, amount: str) -> None:
+    """A malformed, excessive or zero amount creates no leg."""
+    paid = commands.ledger_setup.paid()
+    code, _, err = commands.run("refund", paid.id, f"--amount={amount}")
     assert code == 1 and ("AMOUNT_INVALID" in err or "at most 0.01 USDC" in err)
-    assert counter.parts.leg_books.open() == []
+    assert commands.parts.leg_books.open() == []
 
 
-def test_a_refund_of_what_was_not_paid(counter: Counter) -> None:
-    """Nothing paid, nothing known and nothing ended are three different refusals."""
-    unpaid = counter.desk.claim()
-    assert "nothing was paid" in counter.run("refund", unpaid.id)[2]
-    assert "NOT_FOUND" in counter.run("refund", "nobody")[2]
-    working = counter.desk.claim(mode="before_work")
-    counter.desk.ledger.verified(working.id, 1)
-    counter.desk.settler.settle(working.id)
-    assert "has not ended" in counter.run("refund", working.id)[2]
-    assert "no such payment" in counter.run("refund", working.id, "--number", "7")[2]
+def test_refund_of_unpaid_work_is_refused(commands: MoneyCommands) -> None:
+    """Unpaid, unknown and unfinished executions are three different refusals."""
+    unpaid = commands.ledger_setup.claim()
+    assert "nothing was paid" in commands.run("refund", unpaid.id)[2]
+    assert "NOT_FOUND" in commands.run("refund", "nobody")[2]
+    working = commands.ledger_setup.claim(mode="before_work")
+    commands.ledger_setup.ledger.verified(working.id, 1)
+    commands.ledger_setup.settler.settle(working.id)
+    assert "has not ended" in commands.run("refund", working.id)[2]
+    assert "no such payment" in commands.run("refund", working.id, "--number", "7")[2]
 
 
-def test_a_refused_refund_is_tried_again(counter: Counter) -> None:
-    """With the wallet filled again the same command sends the same leg."""
-    paid = counter.desk.owed()
-    name = LegName(LegKind.REFUND, paid.id, 1)
-    books = counter.parts.leg_books
-    assert "is due" in counter.run("refund", paid.id)[2]
+def test_refused_refund_is_retried(commands: MoneyCommands) -> None:
+    """Once the wallet is funded the same command sends the same leg."""
+    paid = commands.ledger_setup.owed()
+    name = LegKey(LegKind.REFUND, paid.id, 1)
+    books = commands.parts.leg_books
+    assert "is due" in commands.run("refund", paid.id)[2]
     books.begin(name, "t")
     books.refused(name, POOR)
-    code, out, _ = counter.run("unknown")
+    code, out, _ = commands.run("unknown")
     assert code == 1 and POOR in out
-    code, out, _ = counter.run("refund", paid.id)
+    code, out, _ = commands.run("refund", paid.id)
     assert code == 0 and "same nonce" in out
-    counter.send_legs()
+    commands.send_legs()
     leg = books.get(name)
-    assert leg is not None and leg.state is LegState.SETTLED and counter.run("unknown")[0] == 0
+    assert leg is not None and leg.state is LegState.SETTLED and commands.run("unknown")[0] == 0
 
 
-def test_fees_by_wallet(counter: Counter) -> None:
-    """Gathering, owed and paid fees, and the legs they went into; refused legs can be tried again."""
-    counter.desk.paid(fee=40)
-    assert counter.run("fees")[1].split() == [PLATFORM, "gathering", "0.00004", "owed", "0", "paid", "0"]
-    counter.desk.paid(fee=70)
-    counter.send_legs()
-    first, leg = counter.run("fees")[1].splitlines()
+def test_fees_are_listed_by_wallet(commands: MoneyCommands) -> None:
+    """Accumulating, owed and paid fees and their legs; refused legs can be retried."""
+    commands.ledger_setup.paid(fee=40)
+    assert commands.run("fees")[1].split() == [PLATFORM, "gathering", "0.00004", "owed", "0", "paid", "0"]
+    commands.ledger_setup.paid(fee=70)
+    commands.send_legs()
+    first, leg = commands.run("fees")[1].splitlines()
     assert first.endswith("gathering 0  owed 0  paid 0.00011") and "settled  0x" in leg
-    counter.desk.paid(fee=200)
-    runner = counter.parts.leg_runner
+    commands.ledger_setup.paid(fee=200)
+    runner = commands.parts.leg_runner
     assert runner is not None
-    (name,) = runner.due(counter.desk.now())
-    counter.parts.leg_books.begin(name, "t")
-    counter.parts.leg_books.refused(name, POOR)
-    code, out, _ = counter.run("fees", "--retry")
-    assert code == 0 and POOR in out and f"fee {PLATFORM} 2 is tried again" in out
-    counter.send_legs()
-    assert counter.run("fees")[1].splitlines()[0].endswith("gathering 0  owed 0  paid 0.00031")
-    assert counter.run("report")[0] == 0
+    (name,) = runner.due(commands.ledger_setup.now())
+    commands.parts.leg_books.begin(name, "t")
+    commands.parts.leg_books.refused(name, POOR)
+    code, out, _ = commands.run("fees", "--retry")
+    assert code == 0 and POOR in out and f"fee {PLATFORM} 2 will be retried" in out
+    commands.send_legs()
+    assert commands.run("fees")[1].splitlines()[0].endswith("gathering 0  owed 0  paid 0.00031")
+    assert commands.run("report")[0] == 0
 
 
-def test_the_journal_is_all_of_it(counter: Counter) -> None:
-    """Every booked fact stands there, oldest first, with readable times and amounts."""
-    paid = counter.desk.paid()
-    code, out, _ = counter.run("journal")
+def test_empty_books_are_said_to_be_empty(commands: MoneyCommands) -> None:
+    """Without fees and without journal lines the commands say so, and why."""
+    code, out, err = commands.run("fees")
+    assert (code, out) == (0, "") and "no platform fees" in err
+    code, out, err = commands.run("journal")
+    assert (code, out) == (0, "") and "nobody has paid" in err
+    code, out, err = commands.run("journal", "ex_unknown")
+    assert (code, out) == (0, "") and "no execution ex_unknown" in err
+    commands.ledger_setup.paid(fee=40)
+    assert commands.run("fees")[2] == "" and commands.run("journal")[2] == ""
+
+
+def test_journal_command_prints_every_line(commands: MoneyCommands) -> None:
+    """Every journal line is listed, oldest first, with readable times and amounts."""
+    paid = commands.ledger_setup.paid()
+    code, out, _ = commands.run("journal")
     facts = [line.split("  ")[1] for line in out.splitlines()]
     assert code == 0 and facts == ["claimed", "verified", "settling", "settle_call", "settled"]
     assert all(line.split("  ")[2] == paid.id and line.split("  ")[4] == "0.01" for line in out.splitlines())
 
 
-def test_a_local_worker_is_meant_by_its_directory(
-    counter: Counter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_local_worker_is_selected_by_its_state_directory(
+    commands: MoneyCommands, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With --state the commands use the store, node, facilitator and key of the worker that runs there."""
+    """With --state the commands use the store, node, facilitator and key of that directory's worker."""
     (tmp_path / "secrets.json").write_text(json.dumps({"WORKER_KEY": KEY}))
     about = {
         "url": "http://127.0.0.1:8000",
-        "redis": counter.parts.settings.redis_url,
-        "rpc": counter.chain.url,
-        "facilitator": counter.parts.settings.facilitator_url,
+        "redis": commands.parts.settings.redis_url,
+        "rpc": commands.chain.url,
+        "facilitator": commands.parts.settings.facilitator_url,
         "network": "eip155:84532",
         "worker_wallet": WORKER,
         "kernel_token": "k" * 32,
     }
     (tmp_path / "local.json").write_text(json.dumps(about))
-    paid = counter.unknown(moved=True)
+    paid = commands.unknown(moved=True)
     for name in ("REDIS_URL", "WORKER_KEY", "RPC_URL", "FACILITATOR_URL"):
         monkeypatch.delenv(name)
-    transaction = counter.transaction(paid)
-    code, _, err = counter.run("resolve", paid.id, "1", "--settled", transaction, "--state", str(tmp_path))
+    transaction = commands.transaction(paid)
+    code, _, err = commands.run("resolve", paid.id, "1", "--settled", transaction, "--state", str(tmp_path))
     assert code == 0, err
-    assert counter.run("report", "--state", str(tmp_path / "elsewhere"))[0] == 2
+    assert commands.run("report", "--state", str(tmp_path / "elsewhere"))[0] == 2
+
+
+def test_found_money_is_listed_and_decided_about(commands: MoneyCommands) -> None:
+    """`money found` lists unexplained money and exits 1 until all of it is decided."""
+    payer = fresh(commands.chain, dollars=5_000, gas=True)
+    data = calldata("transfer(address,uint256)", WORKER, 5_000)
+    transaction = commands.chain.send(payer, DOLLAR, data)
+    commands.chain("test_mine")
+    comparison = commands.parts.comparison
+    eventually(lambda: comparison.run() or commands.parts.found.listed(), 30, "a comparison")
+    code, listed, _ = commands.run("found")
+    assert code == 1 and transaction in listed and "0.005" in listed and listed.rstrip().endswith("listed")
+    assert commands.run("unknown")[0] == 1
+    assert commands.run("found", transaction)[1] in listed
+    assert commands.run("found", transaction, "--bind", "nothing")[0] != 0
+    assert commands.run("found", "--refund")[0] != 0
+    code, printed, _ = commands.run("found", transaction, "--refund")
+    assert code == 0 and printed.startswith("0.005 USDC refund to 0x")
+    for line in commands.run("found")[1].splitlines():
+        if line.endswith("listed"):  # what other tests have sent on the same chain
+            assert commands.run("found", line.split()[1], "--dismiss")[:2] == (0, "dismissed\n")
+    code, listed, _ = commands.run("found")
+    assert code == 0 and f"{transaction} 0" in listed and "refund " in listed
+    assert commands.run("report")[0] == 0

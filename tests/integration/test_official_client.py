@@ -1,4 +1,4 @@
-"""The official x402 client pays our offers, and what it sends passes our reading and comparison."""
+"""The official x402 client pays our offers; our parser and checks accept its payments."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
 from tests.fakes.facilitator_server import FacilitatorServer
 from worker.payments.facilitator import HttpFacilitator
-from worker.payments.headers import response_headers
-from worker.payments.networks import BASE, BASE_SEPOLIA, Network
-from worker.payments.offer import Offer, Refusal, mismatch, signature_mismatch
-from worker.payments.outcomes import Settled, Valid, classify_settle, classify_verify
-from worker.payments.receipts import Settlement, settled_response
-from worker.payments.typed_data import receipt_digest
-from worker.payments.wire import Payment, read_payment
+from worker.x402.facilitator_answers import Settled, Valid, classify_settle, classify_verify
+from worker.x402.headers import response_headers
+from worker.x402.networks import BASE, BASE_SEPOLIA, Network
+from worker.x402.offer import Offer, OfferMismatch, mismatch, signature_mismatch
+from worker.x402.receipts import Settlement, settled_response
+from worker.x402.typed_data import receipt_digest
+from worker.x402.wire import PaymentPayload, read_payment
 
 SEEKER = Account.from_key("0x" + "11" * 32)
 WORKER_KEY = "0x" + "22" * 32
@@ -36,24 +36,24 @@ WORKER = Account.from_key(WORKER_KEY).address
 
 
 def recover(digest: bytes, signature: bytes) -> str:
-    """Recover as the worker does, here with eth_account."""
+    """Recover like the worker, here with eth_account."""
     return str(Account._recover_hash(digest, signature=signature))
 
 
 def sign(digest: bytes) -> bytes:
-    """Sign as the worker does."""
+    """Sign like the worker."""
     return bytes(Account.unsafe_sign_hash(digest, WORKER_KEY).signature)
 
 
 @dataclass
-class Shop:
-    """A door that asks for money, takes it and answers; it records what it saw."""
+class PaidResource:
+    """A paid endpoint that records what it receives."""
 
     offer: Offer
     facilitator: HttpFacilitator
     dialects: tuple[int, ...] = (1, 2)
-    payments: list[Payment] = field(default_factory=list)
-    refusals: list[Refusal] = field(default_factory=list)
+    payments: list[PaymentPayload] = field(default_factory=list)
+    refusals: list[OfferMismatch] = field(default_factory=list)
 
     def serve(self, headers: Any) -> tuple[int, dict[str, str], dict[str, Any]]:
         payment = read_payment(headers, self.offer.requirements())
@@ -84,8 +84,8 @@ class Shop:
         return 200, response_headers(settled_response(settlement, sign), version=payment.version), {"ok": 1}
 
 
-def open_shop(shop: Shop) -> tuple[ThreadingHTTPServer, str]:
-    """Serve the shop on a port of its own."""
+def serve_resource(resource: PaidResource) -> tuple[ThreadingHTTPServer, str]:
+    """Serve the resource on a port of its own."""
 
     class Handler(BaseHTTPRequestHandler):
         def log_message(self, format: str, *args: Any) -> None:
@@ -93,7 +93,7 @@ def open_shop(shop: Shop) -> tuple[ThreadingHTTPServer, str]:
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, headers, body = shop.serve(self.headers)
+            status, headers, body = resource.serve(self.headers)
             data = json.dumps(body).encode()
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(data))}.items():
@@ -112,8 +112,10 @@ def _facilitator() -> Iterator[FacilitatorServer]:
         yield server
 
 
-def make_shop(facilitator: FacilitatorServer, network: Network = BASE_SEPOLIA, **changes: Any) -> Shop:
-    """Return a shop that sells for a cent, far below the clients' own limit of a dollar."""
+def make_resource(
+    facilitator: FacilitatorServer, network: Network = BASE_SEPOLIA, **changes: Any
+) -> PaidResource:
+    """Return a resource that costs one cent, far below the clients' own limit of one dollar."""
     offer = Offer(
         network=network,
         price="0.01",
@@ -124,29 +126,29 @@ def make_shop(facilitator: FacilitatorServer, network: Network = BASE_SEPOLIA, *
         resource_url="https://worker.example/execute",
         description="Summarise a text, ü 😀",
     )
-    return Shop(offer, HttpFacilitator(facilitator.url), **changes)
+    return PaidResource(offer, HttpFacilitator(facilitator.url), **changes)
 
 
-def check_receipt(shop: Shop, headers: Any) -> None:
-    """Let the official client read the answer, and recover the worker from the receipt."""
+def check_receipt(resource: PaidResource, headers: Any) -> None:
+    """Let the official client parse the response, and recover the worker's address from the receipt."""
     http = x402HTTPClientSync(x402ClientSync())
     settled = http.get_payment_settle_response(headers.get)
     assert settled.success and settled.extensions is not None
     receipt = settled.extensions["offer-receipt"]["info"]["receipt"]
     digest = receipt_digest(receipt["payload"])
     assert Account._recover_hash(digest, signature=receipt["signature"]) == WORKER
-    assert receipt["payload"]["network"] == shop.offer.network.caip2
+    assert receipt["payload"]["network"] == resource.offer.network.caip2
     assert receipt["payload"]["transaction"] == settled.transaction
 
 
 @pytest.mark.parametrize("network", [BASE_SEPOLIA, BASE], ids=lambda network: network.name)
 @pytest.mark.parametrize("dialects", [(1, 2), (2,), (1,)], ids=["both", "v2-only", "v1-only"])
-def test_the_requests_client_pays(
+def test_requests_client_pays(
     facilitator: FacilitatorServer, network: Network, dialects: tuple[int, ...]
 ) -> None:
-    """With default settings it pays once, by V2 where it sees V2 and by V1 where it sees only V1."""
-    shop = make_shop(facilitator, network, dialects=dialects)
-    server, url = open_shop(shop)
+    """With default settings it pays once: V2 if offered, V1 if only V1 is offered."""
+    resource = make_resource(facilitator, network, dialects=dialects)
+    server, url = serve_resource(resource)
     try:
         client = register_exact_evm_client(x402ClientSync(), SEEKER)
         with x402_requests(client) as session:
@@ -154,20 +156,20 @@ def test_the_requests_client_pays(
     finally:
         server.shutdown()
         server.server_close()
-    assert shop.refusals == [] and answer.status_code == 200 and answer.json() == {"ok": 1}
-    assert [payment.version for payment in shop.payments] == [max(dialects)]
+    assert resource.refusals == [] and answer.status_code == 200 and answer.json() == {"ok": 1}
+    assert [payment.version for payment in resource.payments] == [max(dialects)]
     assert facilitator.charged(SEEKER.address) == facilitator.charged() == 10_000
     for call in facilitator.calls():
         assert call["body"]["x402Version"] == 2 and call["body"]["paymentPayload"]["x402Version"] == 2
-    check_receipt(shop, answer.headers)
+    check_receipt(resource, answer.headers)
 
 
-def test_the_httpx_client_pays(facilitator: FacilitatorServer) -> None:
+def test_httpx_client_pays(facilitator: FacilitatorServer) -> None:
     """The asynchronous client pays the same offer."""
     import asyncio
 
-    shop = make_shop(facilitator)
-    server, url = open_shop(shop)
+    resource = make_resource(facilitator)
+    server, url = serve_resource(resource)
 
     async def buy() -> httpx.Response:
         client = register_exact_evm_client(x402Client(), SEEKER)
@@ -179,15 +181,15 @@ def test_the_httpx_client_pays(facilitator: FacilitatorServer) -> None:
     finally:
         server.shutdown()
         server.server_close()
-    assert shop.refusals == [] and answer.status_code == 200
+    assert resource.refusals == [] and answer.status_code == 200
     assert facilitator.charged() == 10_000
-    check_receipt(shop, answer.headers)
+    check_receipt(resource, answer.headers)
 
 
-def test_another_wallets_payment_is_not_taken(facilitator: FacilitatorServer) -> None:
-    """A perfectly signed payment from a wallet that is not the contract's seeker moves nothing."""
-    shop = make_shop(facilitator)
-    server, url = open_shop(shop)
+def test_payment_from_another_wallet_is_refused(facilitator: FacilitatorServer) -> None:
+    """A correctly signed payment from a wallet other than the contract's seeker moves nothing."""
+    resource = make_resource(facilitator)
+    server, url = serve_resource(resource)
     try:
         client = register_exact_evm_client(x402ClientSync(), Account.from_key("0x" + "33" * 32))
         with x402_requests(client) as session:
@@ -196,14 +198,14 @@ def test_another_wallets_payment_is_not_taken(facilitator: FacilitatorServer) ->
         server.shutdown()
         server.server_close()
     assert answer.status_code == 402
-    assert [refusal.code for refusal in shop.refusals] == ["PAYMENT_PAYER_MISMATCH"]
+    assert [refusal.code for refusal in resource.refusals] == ["PAYMENT_PAYER_MISMATCH"]
     assert facilitator.calls() == []
 
 
-def test_our_402_reads_as_published(facilitator: FacilitatorServer) -> None:
-    """The official decoder finds in our header the terms we compare payments with."""
-    shop = make_shop(facilitator)
-    server, url = open_shop(shop)
+def test_402_is_read_by_the_official_decoder(facilitator: FacilitatorServer) -> None:
+    """The official decoder reads from our header the terms we compare payments with."""
+    resource = make_resource(facilitator)
+    server, url = serve_resource(resource)
     try:
         answer = requests.post(url, json={}, timeout=10)
     finally:
@@ -213,6 +215,6 @@ def test_our_402_reads_as_published(facilitator: FacilitatorServer) -> None:
         answer.headers.get, answer.json()
     )
     (accepts,) = required.accepts
-    assert accepts.model_dump(by_alias=True) == shop.offer.requirements()
+    assert accepts.model_dump(by_alias=True) == resource.offer.requirements()
     assert required.extensions is not None and list(required.extensions) == ["payment-identifier"]
     assert answer.headers["X-Payment-Amount"] == "0.01"

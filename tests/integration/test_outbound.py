@@ -1,4 +1,4 @@
-"""Calls over real loopback sockets: pinning, TLS, time, size and faults."""
+"""Outbound calls over real loopback sockets: pinning, TLS, timeouts, sizes and faults."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from worker.delivery.addresses import Refused, Rules, rules_for
-from worker.delivery.outbound import Answer, Outbound, SystemResolver, TimedOut, Unreachable
+from worker.delivery.addresses import AddressRules, UrlRefused, rules_for
+from worker.delivery.outbound import Outbound, OutboundAnswer, SystemResolver, TimedOut, Unreachable
 
 TEST = rules_for("test")
-ONLY_ONE = Rules(http=True, ports=None, networks=(ipaddress.ip_network("127.0.0.1/32"),))
+ONLY_ONE = AddressRules(http=True, ports=None, networks=(ipaddress.ip_network("127.0.0.1/32"),))
 
 
 class FixedResolver:
-    """Answers from a script, the last one for ever, and counts the look-ups."""
+    """Returns scripted results, the last one repeatedly, and counts the look-ups."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -42,7 +42,7 @@ class FixedResolver:
 
 @dataclass
 class Receiver:
-    """A real HTTP server that keeps what it got."""
+    """A real HTTP server that stores what it receives."""
 
     port: int = 0
     requests: list[tuple[str, str, dict[str, str], bytes]] = field(default_factory=list)
@@ -97,7 +97,7 @@ def receiving(
 
 @contextmanager
 def raw(serve: Callable[[socket.socket], None]) -> Iterator[int]:
-    """A server that speaks whatever `serve` says, once per connection."""
+    """A server that runs `serve`, once per connection."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def accept() -> None:
@@ -123,7 +123,7 @@ def raw(serve: Callable[[socket.socket], None]) -> Iterator[int]:
 
 
 def drip(data: bytes, then: bytes = b"") -> Callable[[socket.socket], None]:
-    """Send `data`, then one byte of `then` after another, each well within any single time-out."""
+    """Send `data`, then one `then` byte after another, each well within any single time-out."""
 
     def serve(connection: socket.socket) -> None:
         connection.recv(65536)
@@ -136,10 +136,10 @@ def drip(data: bytes, then: bytes = b"") -> Callable[[socket.socket], None]:
 
 
 class TestPlain:
-    """What goes out and what comes back."""
+    """Requests and responses."""
 
-    def test_a_post_arrives_as_given(self) -> None:
-        """Method, path, query, headers and body arrive; Host names the host; nothing is compressed."""
+    def test_post_is_sent_unchanged(self) -> None:
+        """Method, path, query, headers and body arrive; Host is the host name; nothing is compressed."""
         with receiving() as receiver:
             answer = Outbound(TEST, resolver=FixedResolver(["127.0.0.1"])).call(
                 "POST",
@@ -147,43 +147,43 @@ class TestPlain:
                 body=b'{"x":1}',
                 headers={"Content-Type": "application/json", "webhook-id": "msg_1"},
             )
-        assert answer == Answer(200, answer.headers, b"ok", False)
+        assert answer == OutboundAnswer(200, answer.headers, b"ok", False)
         [(method, path, headers, body)] = receiver.requests
         assert (method, path, body) == ("POST", "/a/b?c=d%20e", b'{"x":1}')
         assert headers["Host"] == f"hooks.example:{receiver.port}"
         assert (headers["webhook-id"], headers["Accept-Encoding"]) == ("msg_1", "identity")
         assert headers["User-Agent"].startswith("hire-worker/")
 
-    def test_an_empty_post_has_a_length(self) -> None:
-        """No body is sent as a body of length 0."""
+    def test_empty_post_has_content_length_zero(self) -> None:
+        """An empty body is sent as a body of length 0."""
         with receiving() as receiver:
             Outbound(TEST).call("POST", f"http://127.0.0.1:{receiver.port}/")
         assert receiver.requests[0][2]["Content-Length"] == "0"
 
-    def test_ipv6_works(self) -> None:
-        """An IPv6 address is connected to and written in brackets in Host."""
+    def test_ipv6_address_is_called(self) -> None:
+        """An IPv6 address can be called, and is bracketed in Host."""
         with receiving("::1") as receiver:
             assert Outbound(TEST).call("GET", f"http://[::1]:{receiver.port}/").status == 200
         assert receiver.requests[0][2]["Host"] == f"[::1]:{receiver.port}"
 
     @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-    def test_redirects_are_answers(self, status: int) -> None:
-        """A redirect is handed back, and its goal is never called."""
+    def test_redirects_are_returned_and_not_followed(self, status: int) -> None:
+        """A redirect is returned, and its target is never called."""
         with receiving() as goal, receiving() as receiver:
             receiver.status, receiver.headers = status, [("Location", f"http://127.0.0.1:{goal.port}/")]
             answer = Outbound(TEST).call("POST", f"http://127.0.0.1:{receiver.port}/", body=b"x")
         assert answer.status == status and len(receiver.requests) == 1 and goal.requests == []
 
     @pytest.mark.parametrize("status", [204, 400, 404, 410, 429, 500, 503])
-    def test_any_status_is_an_answer(self, status: int) -> None:
-        """Failures of the receiver come back with their headers, in lower case."""
+    def test_every_status_is_returned(self, status: int) -> None:
+        """Error statuses of the receiver are returned with their headers, in lower case."""
         with receiving() as receiver:
             receiver.status, receiver.headers, receiver.body = status, [("Retry-After", "7")], b""
             answer = Outbound(TEST).call("POST", f"http://127.0.0.1:{receiver.port}/", body=b"x")
         assert (answer.status, answer.headers["retry-after"]) == (status, "7")
 
-    def test_proxies_of_the_environment_are_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """A proxy would look the name up again, behind our back."""
+    def test_proxy_environment_variables_are_ignored(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A proxy would resolve the name again, past our check."""
         with receiving() as proxy, receiving() as receiver:
             for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
                 monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
@@ -192,17 +192,17 @@ class TestPlain:
         assert len(receiver.requests) == 1 and proxy.requests == []
 
     @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\x00", "ü", "a\x7f"])
-    def test_header_values_cannot_break_out(self, value: str) -> None:
-        """A token from a contract that would end the line is refused before anything is sent."""
-        with receiving() as receiver, pytest.raises(Refused) as refusal:
+    def test_header_injection_is_refused(self, value: str) -> None:
+        """A token from a contract that contains a line break is refused before anything is sent."""
+        with receiving() as receiver, pytest.raises(UrlRefused) as refusal:
             Outbound(TEST).call(
                 "POST", f"http://127.0.0.1:{receiver.port}/", headers={"X-Webhook-Token": value}
             )
         assert refusal.value.reason == "header" and receiver.requests == []
 
     @pytest.mark.parametrize("name", ["Host", "host", "X Y", "X:Y", "", "X\r\n"])
-    def test_host_is_ours(self, name: str) -> None:
-        """No caller replaces Host or sends a name that is none."""
+    def test_caller_cannot_override_host(self, name: str) -> None:
+        """A caller can neither replace Host nor send an invalid header name."""
         with pytest.raises(ValueError, match="header name"):
             Outbound(TEST).call("POST", "http://127.0.0.1:9/", headers={name: "x"})
 
@@ -210,71 +210,71 @@ class TestPlain:
 class TestPinning:
     """Names that change between look-ups."""
 
-    def test_the_judged_address_is_the_called_one(self) -> None:
-        """One look-up per call: a name that turns afterwards changes nothing for that call."""
+    def test_resolved_address_is_pinned_for_the_call(self) -> None:
+        """The name is resolved once per call; a later change does not redirect that call."""
         with receiving("127.0.0.1") as good, receiving("127.0.0.2", good.port) as trap:
             resolver = FixedResolver(["127.0.0.1"], ["127.0.0.2"])
             client = Outbound(ONLY_ONE, resolver=resolver)
             url = f"http://turning.example:{good.port}/"
             assert client.call("POST", url, body=b"1").status == 200
             assert resolver.asked == 1
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(UrlRefused) as refusal:
                 client.call("POST", url, body=b"2")
         assert refusal.value.reason == "address"
         assert [request[3] for request in good.requests] == [b"1"] and trap.requests == []
 
-    def test_a_check_does_not_vouch_for_later(self) -> None:
-        """A name that passed at registration is judged again at the call."""
+    def test_address_is_checked_again_at_the_call(self) -> None:
+        """A name that passed at registration is checked again at the call."""
         with receiving("127.0.0.2") as trap:
             client = Outbound(ONLY_ONE, resolver=FixedResolver(["127.0.0.1"], ["127.0.0.2"]))
             client.check(f"http://turning.example:{trap.port}/")
-            with pytest.raises(Refused):
+            with pytest.raises(UrlRefused):
                 client.call("GET", f"http://turning.example:{trap.port}/")
         assert trap.requests == []
 
-    def test_production_does_not_call_this_machine(self) -> None:
-        """With production's rules a listening loopback server is never reached, by name or by number."""
+    def test_loopback_is_refused_in_production(self) -> None:
+        """Under production rules a listening loopback server is never reached, by name or by address."""
         with receiving() as receiver:
-            rules = Rules(http=True, ports=None)
+            rules = AddressRules(http=True, ports=None)
             for host, answer in (
                 ("hooks.example", ["127.0.0.1"]),
                 ("hooks.example", ["::ffff:127.0.0.1"]),
                 ("127.0.0.1", ["8.8.8.8"]),
                 ("localhost", ["127.0.0.1"]),
             ):
-                with pytest.raises(Refused):
+                with pytest.raises(UrlRefused):
                     Outbound(rules, resolver=FixedResolver(answer)).call(
                         "GET", f"http://{host}:{receiver.port}/"
                     )
         assert receiver.requests == []
 
-    def test_the_system_resolver_is_judged_too(self) -> None:
-        """The real look-up of `localhost` ends at loopback: open in test, closed in production."""
+    def test_system_resolver_results_are_checked(self) -> None:
+        """The real look-up of `localhost` returns loopback: allowed in test, refused in production."""
         with receiving() as receiver:
             assert (
-                Outbound(Rules(True, None, TEST.networks))
+                Outbound(AddressRules(True, None, TEST.networks))
                 .call("GET", f"http://localhost:{receiver.port}/")
                 .status
                 == 200
             )
-            with pytest.raises(Refused):
-                Outbound(Rules(True, None)).check(f"http://localhost:{receiver.port}/")
+            with pytest.raises(UrlRefused):
+                Outbound(AddressRules(True, None)).check(f"http://localhost:{receiver.port}/")
 
-    def test_a_dead_address_leaves_time_for_the_next(self) -> None:
-        """When one address refuses the connection the next judged one is tried, and the body sent once."""
+    def test_second_address_is_tried_after_a_refused_connection(self) -> None:
+        """If one address refuses the connection, the next checked one is tried; the body is sent once."""
         with receiving("127.0.0.1") as receiver:
             client = Outbound(TEST, resolver=FixedResolver(["127.0.0.3", "127.0.0.1"]))
             assert client.call("POST", f"http://two.example:{receiver.port}/", body=b"x").status == 200
         assert len(receiver.requests) == 1
 
-    def test_a_name_that_does_not_exist(self) -> None:
-        """A reserved name that stands for nothing is Unreachable by name."""
+    def test_unknown_host_is_unreachable(self) -> None:
+        """A reserved name that does not resolve is Unreachable by name."""
         with pytest.raises(Unreachable) as fault:
             SystemResolver().resolve("a" * 64 + ".invalid", 443, 5)
         assert fault.value.reason == "name"
 
-    def test_a_slow_look_up_counts_as_time(self) -> None:
-        """A look-up that does not end in time ends the call."""
+    def test_slow_dns_counts_against_the_timeout(self) -> None:
+        """A look-up that exceeds the time limit ends the call."""
 
         class Slow:
             def resolve(self, host: str, port: int, timeout: float) -> list[str]:
@@ -286,7 +286,7 @@ class TestPinning:
 
 
 class TestLimits:
-    """Time and size."""
+    """Time and size limits."""
 
     @pytest.mark.parametrize(
         ("first", "then"),
@@ -299,27 +299,27 @@ class TestLimits:
         ],
         ids=["status", "header", "body", "chunks", "continue"],
     )
-    def test_a_dripping_receiver_is_cut_off(self, first: bytes, then: bytes) -> None:
-        """One limit holds for the whole call, however steadily single bytes arrive."""
+    def test_trickling_response_times_out(self, first: bytes, then: bytes) -> None:
+        """One limit covers the whole call, however steadily single bytes arrive."""
         with raw(drip(first, then)) as port:
             began = time.monotonic()
             with pytest.raises(TimedOut):
                 Outbound(TEST, total_seconds=0.5).call("POST", f"http://127.0.0.1:{port}/", body=b"x")
             assert 0.4 < time.monotonic() - began < 10
 
-    def test_a_silent_receiver_is_cut_off(self) -> None:
-        """A receiver that accepts and says nothing ends in TimedOut."""
+    def test_silent_receiver_times_out(self) -> None:
+        """A receiver that accepts and stays silent ends in TimedOut."""
         with raw(lambda connection: time.sleep(1)) as port, pytest.raises(TimedOut):
             Outbound(TEST, total_seconds=0.3).call("GET", f"http://127.0.0.1:{port}/")
 
-    def test_a_receiver_that_does_not_read_is_cut_off(self) -> None:
-        """Sending counts into the same limit."""
+    def test_receiver_that_does_not_read_times_out(self) -> None:
+        """Sending counts towards the same limit."""
         with raw(lambda connection: time.sleep(1)) as port, pytest.raises(TimedOut):
             Outbound(TEST, total_seconds=0.3).call(
                 "POST", f"http://127.0.0.1:{port}/", body=b"x" * 30_000_000
             )
 
-    def test_a_silent_handshake_is_cut_off(self, ca: Authority) -> None:
+    def test_silent_tls_handshake_times_out(self, ca: Authority) -> None:
         """A TLS server that never answers the handshake ends in TimedOut."""
         with raw(lambda connection: time.sleep(1)) as port, pytest.raises(TimedOut):
             Outbound(TEST, ca_file=ca.file, total_seconds=0.3).call("GET", f"https://127.0.0.1:{port}/")
@@ -327,15 +327,15 @@ class TestLimits:
     @pytest.mark.parametrize(
         ("size", "truncated"), [(99, False), (100, False), (101, True), (5_000_000, True)]
     )
-    def test_a_long_answer_is_cut(self, size: int, truncated: bool) -> None:
-        """At most the cap is read, and the answer says when there was more."""
+    def test_long_response_is_truncated(self, size: int, truncated: bool) -> None:
+        """At most the cap is read, and the response says if there was more."""
         with receiving() as receiver:
             receiver.body = b"x" * size
             answer = Outbound(TEST, body_cap=100).call("GET", f"http://127.0.0.1:{receiver.port}/")
         assert (len(answer.body), answer.truncated) == (min(size, 100), truncated)
 
-    def test_a_compressed_bomb_stays_packed(self) -> None:
-        """A receiver that compresses unasked is not unpacked."""
+    def test_compressed_response_is_not_unpacked(self) -> None:
+        """A response compressed unasked is not decompressed."""
         with receiving() as receiver:
             receiver.headers, receiver.body = [("Content-Encoding", "gzip")], b"\x1f\x8b\x08 not really"
             answer = Outbound(TEST).call("GET", f"http://127.0.0.1:{receiver.port}/")
@@ -354,14 +354,14 @@ class TestLimits:
         ],
         ids=["nothing", "garbage", "status", "headers", "long header", "short body", "chunks"],
     )
-    def test_a_broken_answer_is_unreachable(self, reply: bytes) -> None:
-        """Whatever is not HTTP, or ends too early, is one named fault without the peer's words."""
+    def test_malformed_response_is_unreachable(self, reply: bytes) -> None:
+        """Anything that is not HTTP, or ends early, is one named fault without the peer's text."""
         with raw(drip(reply)) as port, pytest.raises(Unreachable) as fault:
             Outbound(TEST).call("GET", f"http://127.0.0.1:{port}/secret-path")
         assert fault.value.reason == "answer"
         assert "secret-path" not in str(fault.value) and "garbage" not in str(fault.value)
 
-    def test_nobody_listens(self) -> None:
+    def test_closed_port_is_unreachable(self) -> None:
         """A closed port is Unreachable by connection."""
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -369,7 +369,7 @@ class TestLimits:
                 Outbound(TEST).call("GET", f"http://127.0.0.1:{taken.getsockname()[1]}/")
         assert fault.value.reason == "connect"
 
-    def test_the_url_does_not_reach_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
+    def test_url_path_stays_out_of_the_log(self, caplog: pytest.LogCaptureFixture) -> None:
         """A receiver with malformed headers cannot make a library log the secret path."""
         caplog.set_level(logging.DEBUG)
         reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n bad line\r\nno colon here\r\n\r\nok"
@@ -379,10 +379,10 @@ class TestLimits:
 
 
 class TestTls:
-    """Certificates are those of the name, though the connection goes to a number."""
+    """Certificates are checked for the name, though the connection goes to an address."""
 
-    def test_name_and_certificate_match(self, ca: Authority) -> None:
-        """The pinned address gets SNI and Host of the name, and its certificate is checked for it."""
+    def test_sni_host_and_certificate_match_the_name(self, ca: Authority) -> None:
+        """The pinned address gets the name in SNI and Host, and its certificate is checked for that name."""
         with receiving(tls=ca.server("hooks.example")) as receiver:
             client = Outbound(TEST, resolver=FixedResolver(["127.0.0.1"]), ca_file=ca.file)
             answer = client.call("POST", f"https://hooks.example:{receiver.port}/x", body=b"y")
@@ -390,8 +390,8 @@ class TestTls:
         assert answer.status == 200 and receiver.names == ["hooks.example"] * 2
         assert receiver.requests[0][2]["Host"] == f"hooks.example:{receiver.port}"
 
-    def test_a_literal_address_has_a_certificate_too(self, ca: Authority) -> None:
-        """A number in the URL is checked against the numbers in the certificate."""
+    def test_certificate_of_a_literal_address_is_checked(self, ca: Authority) -> None:
+        """An address in the URL is checked against the addresses in the certificate."""
         with receiving(tls=ca.server("127.0.0.1")) as receiver:
             assert (
                 Outbound(TEST, ca_file=ca.file).call("GET", f"https://127.0.0.1:{receiver.port}/").status
@@ -399,38 +399,38 @@ class TestTls:
             )
 
     @pytest.mark.parametrize("name", ["other.example", "127.0.0.1", "example"])
-    def test_a_certificate_of_another_name_is_refused(self, ca: Authority, name: str) -> None:
-        """A certificate for something else, even for the pinned number, sends nothing."""
+    def test_certificate_for_another_name_is_refused(self, ca: Authority, name: str) -> None:
+        """A certificate for another name, even with the pinned address, sends nothing."""
         with receiving(tls=ca.server(name)) as receiver:
             client = Outbound(TEST, resolver=FixedResolver(["127.0.0.1"]), ca_file=ca.file)
             with pytest.raises(Unreachable) as fault:
                 client.call("POST", f"https://hooks.example:{receiver.port}/", body=b"y")
         assert fault.value.reason == "tls" and receiver.requests == []
 
-    def test_a_certificate_nobody_vouches_for_is_refused(self, ca: Authority) -> None:
-        """Without the test authority the machine's own list decides, and refuses."""
+    def test_untrusted_certificate_is_refused(self, ca: Authority) -> None:
+        """Without the test authority the system's trust store decides, and refuses."""
         with receiving(tls=ca.server("hooks.example")) as receiver:
             client = Outbound(TEST, resolver=FixedResolver(["127.0.0.1"]))
             with pytest.raises(Unreachable) as fault:
                 client.call("POST", f"https://hooks.example:{receiver.port}/", body=b"y")
         assert fault.value.reason == "tls" and receiver.requests == []
 
-    def test_an_expired_certificate_is_refused(self, ca: Authority) -> None:
-        """Yesterday's certificate sends nothing."""
+    def test_expired_certificate_is_refused(self, ca: Authority) -> None:
+        """An expired TLS certificate stops the request before it is sent."""
         with receiving(tls=ca.server("hooks.example", expired=True)) as receiver:
             client = Outbound(TEST, resolver=FixedResolver(["127.0.0.1"]), ca_file=ca.file)
             with pytest.raises(Unreachable) as fault:
                 client.call("POST", f"https://hooks.example:{receiver.port}/", body=b"y")
         assert fault.value.reason == "tls" and receiver.requests == []
 
-    def test_plain_http_on_a_tls_port(self, ca: Authority) -> None:
+    def test_plain_http_on_a_tls_port_is_a_tls_error(self, ca: Authority) -> None:
         """A server without TLS behind an https URL is a TLS fault."""
         with receiving() as receiver, pytest.raises(Unreachable) as fault:
             Outbound(TEST, ca_file=ca.file).call("GET", f"https://127.0.0.1:{receiver.port}/")
         assert fault.value.reason == "tls"
 
-    def test_dripping_inside_tls_is_cut_off(self, ca: Authority) -> None:
-        """The limit for the whole call holds inside the encrypted connection as well."""
+    def test_trickling_inside_tls_times_out(self, ca: Authority) -> None:
+        """The limit for the whole call also applies inside the encrypted connection."""
         context = ca.server("127.0.0.1")
 
         def serve(connection: socket.socket) -> None:
@@ -445,7 +445,7 @@ class TestTls:
 
 
 class Authority:
-    """A certificate authority made for one test run."""
+    """A certificate authority for one test run."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

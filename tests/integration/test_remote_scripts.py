@@ -1,10 +1,10 @@
-"""Connections, lines, jobs and waits, script by script, on a clock that the test moves."""
+"""Connections, queues, jobs and waits, script by script, on a clock that the test moves."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,32 +12,37 @@ import pytest
 import redis
 
 from tests.engine import ERROR, SECOND, Engine
-from tests.fakes.fenced import Fenced
-from worker.delivery.files import DiskFiles
-from worker.errors import Conflict, NotFound, Unauthorized
-from worker.executions import remote_store
-from worker.executions.connections import Connections
-from worker.executions.intents import Intent, Intents
-from worker.executions.messages import Messages, history
-from worker.executions.outcomes import Outcomes
-from worker.executions.policy import Call, Decision
-from worker.executions.remote_store import MOST_MESSAGES, Connection
-from worker.executions.runners import MOST_LOSSES, JobResult
-from worker.executions.scripts import Scripts
-from worker.executions.states import Lane, Phase
-from worker.ids import new_id
+from tests.fakes.restricted_scripts import RestrictedScripts
+from worker.core.errors import Conflict, NotFound, Unauthorized
+from worker.core.ids import new_id
+from worker.core.states import Lane, Phase
+from worker.files.store import DiskFiles
+from worker.payments.money_store import HOOKS
+from worker.policy.judge import Decision, PolicyCall
+from worker.remote import store
+from worker.remote.answers import ASK, WAIT_BEGIN, AskAnswer
+from worker.remote.connections import Connections
+from worker.remote.intent import Intent
+from worker.remote.intents import Intents
+from worker.remote.jobs import JobStore
+from worker.remote.messages import Messages, history
+from worker.remote.outcomes import RemoteResults
+from worker.remote.runners import MOST_LOSSES, JobResult
+from worker.remote.store import MOST_MESSAGES, Connection
+from worker.store.scripts import ScriptCall, Scripts, Value
 
 LEASE = 30 * SECOND
-LUA = Path(remote_store.__file__).parent / "lua"
+LIBRARIES = [*store.LIBRARIES, *HOOKS]
 
 
 class Kernel:
-    """The rooms of remote work around a test's engine."""
+    """The components of remote work around a test's engine."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.store = engine.remote_store
-        lost: dict[remote_store.Kind, Callable[[Connection], None]] = {
+        self.jobs = JobStore(self.store)
+        lost: dict[store.Kind, Callable[[Connection], None]] = {
             "agent": engine.assignment.lost,
             "runner": engine.runners.lost,
         }
@@ -46,14 +51,14 @@ class Kernel:
         self.intents = Intents(
             self.store,
             engine.runners,
-            Outcomes(engine.store, engine.catalog, engine.files, check=lambda schema, output: None),
+            RemoteResults(engine.store, engine.catalog, engine.files, check=lambda schema, output: None),
             engine.files,
             decide=self._decide,
             step_timeout_us=300 * SECOND,
         )
         self.messages = Messages(engine.store, self.store, engine.files)
 
-    def _decide(self, call: Call) -> Decision:
+    def _decide(self, call: PolicyCall) -> Decision:
         return self.decision
 
     def agent(self, name: str = "a", consumer: str = "c1") -> Connection:
@@ -67,7 +72,7 @@ class Kernel:
         return connection
 
     def mail(self, connection: Connection) -> list[tuple[str, Any]]:
-        """What would be written out now."""
+        """The messages that would be written now."""
         items = self.store.read_mail(connection.epoch, 0, 1000)
         self.store.drop_mail(connection.epoch, len(items))
         read = map(self.messages.read, items)
@@ -96,7 +101,7 @@ class Kernel:
         )
 
     def working(self) -> tuple[Connection, str]:
-        """An agent, and an execution that it has."""
+        """An agent and its assigned execution."""
         connection = self.agent()
         id = self.new()
         assert [event for event, _ in self.mail(connection)] == ["execution.assigned"]
@@ -114,22 +119,22 @@ def _kernel(engine: Engine) -> Kernel:
 # Connections
 
 
-def test_a_connection_lives_as_long_as_it_is_kept(kernel: Kernel) -> None:
-    """A lease that is renewed goes on; one that lapsed cannot be renewed, and the clock clears it away."""
-    kept, left = kernel.agent("a", "c1"), kernel.agent("a", "c2")
+def test_connection_lives_while_it_is_renewed(kernel: Kernel) -> None:
+    """A renewed lease continues; an expired one cannot be renewed, and the clock removes it."""
+    renewed, left = kernel.agent("a", "c1"), kernel.agent("a", "c2")
     for _ in range(3):
         kernel.engine.advance(20)
-        assert left.epoch not in kernel.store.keep([kept.epoch], LEASE)
-    assert kernel.store.keep([kept.epoch, left.epoch], LEASE) == [left.epoch]
+        assert left.epoch not in kernel.store.renew([renewed.epoch], LEASE)
+    assert kernel.store.renew([renewed.epoch, left.epoch], LEASE) == [left.epoch]
     assert kernel.store.lapsed(kernel.engine.now()) == [left.epoch]
     kernel.connections.sweep(kernel.engine.now())
     assert kernel.store.lapsed(kernel.engine.now()) == []
-    assert kernel.store.connections_of("agent", "a") == [kept.epoch]
+    assert kernel.store.connections_of("agent", "a") == [renewed.epoch]
     assert kernel.store.connection(left.epoch) is None
 
 
-def test_nothing_is_left_of_a_connection(kernel: Kernel) -> None:
-    """However it ended, no key names it any more, and clearing it again is harmless."""
+def test_ended_connection_leaves_no_keys(kernel: Kernel) -> None:
+    """However it ended, no key names it any more, and removing it again is harmless."""
     before = set(kernel.engine.client.keys())
     agent, runner = kernel.agent(), kernel.runner("r", "c", "t", "u")
     for connection in (agent, runner):
@@ -141,18 +146,18 @@ def test_nothing_is_left_of_a_connection(kernel: Kernel) -> None:
     assert left <= {kernel.engine.keys.turns.encode()}
 
 
-def test_the_same_consumer_ends_its_older_connection(kernel: Kernel) -> None:
-    """Its mailbox is gone, its executions wait, and a stream of it would notice."""
+def test_reconnecting_consumer_ends_its_older_connection(kernel: Kernel) -> None:
+    """The older connection's mailbox is deleted, its executions are queued, and its stream ends."""
     old, id = kernel.working()
     new = kernel.connections.open("agent", "a", "c1")
     assert kernel.store.connections_of("agent", "a") == [new.epoch]
     assert not kernel.store.alive(old.epoch)
     assert kernel.engine.get(id).session == ""
-    assert kernel.store.keep([old.epoch, new.epoch], LEASE) == [old.epoch]
+    assert kernel.store.renew([old.epoch, new.epoch], LEASE) == [old.epoch]
 
 
-def test_consumers_are_told_apart_exactly(kernel: Kernel) -> None:
-    """One whose name begins like another's is another, and so is one of another agent or kind."""
+def test_consumer_names_are_compared_exactly(kernel: Kernel) -> None:
+    """A name with the same prefix is another consumer, as is one of another agent or kind."""
     connections = [
         kernel.connections.open("agent", "a", "c"),
         kernel.connections.open("agent", "a", "c1"),
@@ -160,13 +165,13 @@ def test_consumers_are_told_apart_exactly(kernel: Kernel) -> None:
         kernel.connections.open("agent", "a1", "c"),
         kernel.connections.open("runner", "a", "c"),
     ]
-    assert kernel.store.keep([connection.epoch for connection in connections], LEASE) == []
+    assert kernel.store.renew([connection.epoch for connection in connections], LEASE) == []
 
 
-def test_a_parted_connection_waits_for_its_consumer(kernel: Kernel) -> None:
-    """It is given no work; what it is told is kept; the consumer that comes back goes on with it."""
+def test_detached_connection_waits_for_its_consumer(kernel: Kernel) -> None:
+    """It gets no new work and keeps its messages; the returning consumer resumes it."""
     connection, id = kernel.working()
-    assert kernel.connections.part(connection)
+    assert kernel.connections.hand_over(connection)
     waiting = kernel.new()
     assert kernel.states(id, waiting) == ["running", "pending"]
     kernel.result(id, kernel.invoke(id), data=1)
@@ -177,19 +182,19 @@ def test_a_parted_connection_waits_for_its_consumer(kernel: Kernel) -> None:
     assert kernel.states(id, waiting) == ["running", "running"]
 
 
-def test_a_parted_connection_is_not_waited_for_for_ever(kernel: Kernel) -> None:
-    """After a lease it has ended; the consumer that comes later gets a new one."""
+def test_detached_connection_expires(kernel: Kernel) -> None:
+    """After its lease it ends; a consumer that returns later gets a new one."""
     connection, id = kernel.working()
-    kernel.connections.part(connection)
+    kernel.connections.hand_over(connection)
     kernel.engine.advance(31)
     kernel.connections.sweep(kernel.engine.now())
     assert kernel.states(id) == ["pending"]
     assert kernel.agent("a", "c1").epoch != connection.epoch
-    assert not kernel.connections.part(connection)
+    assert not kernel.connections.hand_over(connection)
 
 
-def test_the_tools_of_a_runner_outlive_its_web_process(kernel: Kernel) -> None:
-    """Neither the clock nor the end of another connection forgets them while it may come back."""
+def test_detached_runners_tools_are_kept(kernel: Kernel) -> None:
+    """Neither the clock nor the end of another connection removes them while it may return."""
     runners = kernel.engine.runners
 
     def published() -> list[str]:
@@ -198,19 +203,19 @@ def test_the_tools_of_a_runner_outlive_its_web_process(kernel: Kernel) -> None:
     runners.publish("r", [{"id": "t", "description": "", "input_schema": {}}])
     kernel.engine.advance(601)
     leaving, staying = kernel.runner("r", "c2"), kernel.runner("r", "c1")
-    kernel.connections.part(leaving)
+    kernel.connections.hand_over(leaving)
     kernel.connections.close(staying)
     runners.heal([])
     assert published() == ["t"]
     assert kernel.runner("r", "c2").epoch == leaving.epoch
-    kernel.connections.part(leaving)
+    kernel.connections.hand_over(leaving)
     kernel.engine.advance(31)
     kernel.connections.sweep(kernel.engine.now())
     assert published() == []
 
 
-def test_a_mailbox_that_overflows_ends_its_connection(kernel: Kernel) -> None:
-    """Nothing is dropped from it: it is gone as a whole, and the work goes to somebody else."""
+def test_full_mailbox_ends_its_connection(kernel: Kernel) -> None:
+    """No single message is dropped: the connection ends, and its work goes to another."""
     connection, id = kernel.working()
     for n in range(MOST_MESSAGES):
         kernel.engine.executions.signal(id, "news", n)
@@ -226,8 +231,8 @@ def test_a_mailbox_that_overflows_ends_its_connection(kernel: Kernel) -> None:
     assert kernel.engine.kinds(id).count("signal.received") == MOST_MESSAGES + 1
 
 
-def test_work_leaves_half_of_a_mailbox_free(kernel: Kernel) -> None:
-    """A long line is given out as it is read, to whoever has room."""
+def test_assignments_use_half_of_a_mailbox(kernel: Kernel) -> None:
+    """A long queue is assigned as mailboxes are read, to consumers with room."""
     ids = [kernel.new() for _ in range(MOST_MESSAGES)]
     first = kernel.agent("a", "c1")
     assert kernel.states(*ids).count("running") == MOST_MESSAGES // 2
@@ -236,21 +241,21 @@ def test_work_leaves_half_of_a_mailbox_free(kernel: Kernel) -> None:
     assert all(kernel.store.alive(each.epoch) for each in (first, second))
 
 
-# Lines
+# Queues
 
 
-def test_a_line_keeps_its_order_whoever_looks(kernel: Kernel) -> None:
-    """Oldest first, also for one that was given back."""
+def test_queue_keeps_its_order(kernel: Kernel) -> None:
+    """Oldest first, including an execution that was released."""
     connection = kernel.agent()
     oldest = kernel.new()
     kernel.connections.close(connection)
     younger = [kernel.new() for _ in range(3)]
     back = kernel.agent("a", "c2")
-    assert [told["execution_id"] for _, told in kernel.mail(back)] == [oldest, *younger]
+    assert [message["execution_id"] for _, message in kernel.mail(back)] == [oldest, *younger]
 
 
-def test_what_nobody_put_into_its_line_the_clock_does(kernel: Kernel) -> None:
-    """Work that was set free elsewhere, as a verified payment does it, leaves a timer behind."""
+def test_clock_queues_work_freed_elsewhere(kernel: Kernel) -> None:
+    """Work released elsewhere, for instance by a verified payment, leaves a timer."""
     connection = kernel.agent()
     id = kernel.engine.new(agent="a", lane=Lane.REMOTE, phase=Phase.VERIFYING)
     assert kernel.store.length("a") == 0
@@ -265,8 +270,8 @@ def test_what_nobody_put_into_its_line_the_clock_does(kernel: Kernel) -> None:
     assert kernel.engine.client.zcard(kernel.engine.keys.timers) == 0
 
 
-def test_a_line_that_nobody_drains_is_healed(kernel: Kernel) -> None:
-    """Whoever should have given out the work died: the clock's look finds agent and execution."""
+def test_stalled_queue_is_drained_by_the_clock(kernel: Kernel) -> None:
+    """The process that should have assigned the work died: the clock finds agent and execution."""
     id = kernel.new()
     kernel.connections.open("agent", "a", "c1")
     assert kernel.states(id) == ["pending"]
@@ -274,8 +279,8 @@ def test_a_line_that_nobody_drains_is_healed(kernel: Kernel) -> None:
     assert kernel.states(id) == ["running"]
 
 
-def test_each_lost_connection_gives_back_what_it_held(kernel: Kernel) -> None:
-    """Running work begins again, blocked work stays blocked, ended and sealed work is left alone."""
+def test_lost_connection_releases_its_executions(kernel: Kernel) -> None:
+    """Running work restarts, blocked work stays blocked, ended and sealed work is unchanged."""
     connection = kernel.agent()
     running, blocked, ended = kernel.new(), kernel.new(), kernel.new()
     kernel.intent(blocked, "wait", signal_type="go")
@@ -285,13 +290,13 @@ def test_each_lost_connection_gives_back_what_it_held(kernel: Kernel) -> None:
     assert kernel.engine.kinds(blocked)[-1] == "agent.timeout"
     assert kernel.engine.kinds(ended)[-1] == "execution.completed"
     again = kernel.agent("a", "c2")
-    told = kernel.mail(again)
-    assert [each["execution_id"] for _, each in told] == [running]
+    message = kernel.mail(again)
+    assert [each["execution_id"] for _, each in message] == [running]
     assert kernel.engine.get(running).fence == 2
 
 
-def test_paid_work_is_not_begun_for_ever(kernel: Kernel) -> None:
-    """An execution of a contract ends when its tries are used up; others are begun as often as it takes."""
+def test_paid_work_has_limited_attempts(kernel: Kernel) -> None:
+    """A contract's execution ends when its attempts are used up; others restart without limit."""
     paid, free = (kernel.engine.new(agent="a", lane=Lane.REMOTE, attempts=2) for _ in range(2))
     kernel.engine.client.hset(kernel.engine.keys.record(paid), "contract", "ref")
     for id in (paid, free):
@@ -302,8 +307,8 @@ def test_paid_work_is_not_begun_for_ever(kernel: Kernel) -> None:
     assert kernel.engine.get(paid).error["code"] == "WORKER_CRASHED"
 
 
-def test_an_agent_has_its_time_limit(kernel: Kernel) -> None:
-    """Work that runs longer than its capability allows ends, and the agent is told."""
+def test_agent_run_limit_is_enforced(kernel: Kernel) -> None:
+    """Work that exceeds its capability's run limit ends, and the agent is notified."""
     connection = kernel.agent()
     id = kernel.new(run_limit_us=10 * SECOND)
     kernel.mail(connection)
@@ -322,8 +327,8 @@ def test_an_agent_has_its_time_limit(kernel: Kernel) -> None:
 
 
 @pytest.mark.parametrize("held", [True, False])
-def test_an_execution_has_its_whole_life(kernel: Kernel, held: bool) -> None:
-    """At its end the log says so in the protocol's words, whoever was at work, and the agent is told."""
+def test_execution_age_limit_is_enforced(kernel: Kernel, held: bool) -> None:
+    """At the age limit the log has the protocol's message, whoever was working, and the agent is notified."""
     id = kernel.new(timeout_us=10 * SECOND, run_limit_us=10 * SECOND)
     connection = kernel.agent()
     kernel.mail(connection)
@@ -346,8 +351,8 @@ def test_an_execution_has_its_whole_life(kernel: Kernel, held: bool) -> None:
     assert [event for event, _ in kernel.mail(connection)] == ["tool.result", "execution.cancelled"]
 
 
-def test_an_execution_that_is_gone_does_not_keep_a_connection(kernel: Kernel) -> None:
-    """Held ids without a record are let go."""
+def test_removed_execution_is_released_from_its_connection(kernel: Kernel) -> None:
+    """Ids held without a record are released."""
     connection, id = kernel.working()
     kernel.engine.client.delete(kernel.engine.keys.record(id))
     kernel.connections.close(connection)
@@ -357,8 +362,8 @@ def test_an_execution_that_is_gone_does_not_keep_a_connection(kernel: Kernel) ->
 # Intents
 
 
-def test_a_repeated_call_makes_one_step(kernel: Kernel) -> None:
-    """The script itself may be sent twice with the same step: it writes once."""
+def test_repeated_script_call_creates_one_step(kernel: Kernel) -> None:
+    """The script may be sent twice with the same step: it writes once."""
     connection, id = kernel.working()
     step = kernel.invoke(id, key="k")
     assert kernel.invoke(id, key="k") == step
@@ -367,12 +372,12 @@ def test_a_repeated_call_makes_one_step(kernel: Kernel) -> None:
     assert kernel.engine.kinds(id).count("step.created") == 1
     kernel.connections.close(connection)
     kernel.agent("a", "c2")
-    # Another run is not answered with the steps of a former one, whose results it never saw.
+    # A new run is not answered with steps of an earlier one, whose results it never saw.
     assert kernel.invoke(id, key="k") != step
 
 
-def test_a_full_log_takes_no_more_steps(kernel: Kernel) -> None:
-    """Intents are refused, the end has room."""
+def test_full_log_refuses_new_steps(kernel: Kernel) -> None:
+    """Intents are refused; the final event still fits."""
     _, id = kernel.working()
     kernel.engine.client.hset(kernel.engine.keys.record(id), "log_bytes", 4 << 20)
     before = kernel.engine.kinds(id)
@@ -386,28 +391,28 @@ def test_a_full_log_takes_no_more_steps(kernel: Kernel) -> None:
     assert kernel.intent(id, "complete") == {"accepted": True}
 
 
-def test_the_history_is_bounded(kernel: Kernel) -> None:
-    """The last fifty finished steps, and no more than half a megabyte of them."""
+def test_history_is_bounded(kernel: Kernel) -> None:
+    """The last fifty finished steps, at most half a megabyte."""
     _, id = kernel.working()
     for n in range(60):
         kernel.result(id, kernel.invoke(id, f"t{n}"), data="x" * 20_000)
-    steps = history(kernel.engine.store.events(id, 0, 10_000), lambda step: None)
+    steps = history(kernel.engine.store.events(id, 0, 10_000), lambda step, name: None)
     assert [step["tool_id"] for step in steps] == [f"t{n}" for n in range(60 - len(steps), 60)]
     assert len(steps) == 26
     small = [event for event in kernel.engine.store.events(id, 0, 10_000) if event.kind == "step.created"]
-    assert history(small, lambda step: None) == []
+    assert history(small, lambda step, name: None) == []
 
 
-def test_the_history_has_long_results_whole(kernel: Kernel) -> None:
-    """What an event only describes, the next run gets; one that is beyond the bound is not told at all."""
+def test_history_includes_long_results(kernel: Kernel) -> None:
+    """A result only described in its event is in the next run's history; one over the bound is left out."""
     connection, id = kernel.working()
     texts = ["z" * 600_000, "short", "\u00e9" * 100_000]
     for n, text in enumerate(texts):
         kernel.result(id, kernel.invoke(id, f"t{n}"), data={"text": text})
     kernel.connections.close(connection)
-    [(event, told)] = kernel.mail(kernel.agent("a", "c2"))
+    [(event, message)] = kernel.mail(kernel.agent("a", "c2"))
     assert event == "execution.assigned"
-    assert [(step["tool_id"], step["result"]) for step in told["history"]] == [
+    assert [(step["tool_id"], step["result"]) for step in message["history"]] == [
         (f"t{n}", {"text": texts[n]}) for n in (1, 2)
     ]
 
@@ -416,25 +421,27 @@ def test_the_history_has_long_results_whole(kernel: Kernel) -> None:
 
 
 def heal(kernel: Kernel, runner: Connection) -> None:
-    """What the clock does now and then."""
+    """The clock's periodic repair."""
     found = kernel.store.connection(runner.epoch)
     assert found is not None
     kernel.engine.runners.heal([found])
 
 
 def job(kernel: Kernel, runner: Connection) -> dict[str, Any]:
-    [(event, told)] = kernel.mail(runner)
+    [(event, message)] = kernel.mail(runner)
     assert event == "job.assigned"
-    return dict(told)
+    return dict(message)
 
 
-def done(kernel: Kernel, told: dict[str, Any], **about: Any) -> None:
-    result = JobResult(told["id"], told["execution_id"], told["step_id"], **{"success": True, **about})
+def done(kernel: Kernel, message: dict[str, Any], **about: Any) -> None:
+    result = JobResult(
+        message["id"], message["execution_id"], message["step_id"], **{"success": True, **about}
+    )
     kernel.engine.runners.result(result, "")
 
 
-def test_a_runner_that_never_answers_is_free_after_the_deadline(kernel: Kernel) -> None:
-    """Its connection may be alive: it is given the next job when the old one is over."""
+def test_silent_runner_is_freed_after_the_deadline(kernel: Kernel) -> None:
+    """A runner with a live connection gets its next job when the old one has timed out."""
     agent = kernel.agent()
     id = kernel.new()
     runner = kernel.runner()
@@ -446,13 +453,13 @@ def test_a_runner_that_never_answers_is_free_after_the_deadline(kernel: Kernel) 
     assert kernel.mail(runner) == []
     for _ in range(11):
         kernel.engine.advance(28)
-        kernel.store.keep([runner.epoch, agent.epoch], LEASE)
+        kernel.store.renew([runner.epoch, agent.epoch], LEASE)
     heal(kernel, runner)
     assert job(kernel, runner)["execution_id"] == other
 
 
-def test_pauses_between_tries_grow_to_their_limit(kernel: Kernel) -> None:
-    """Two seconds, four, and never more than thirty; a try is not given out before its time."""
+def test_retry_delays_grow_to_their_limit(kernel: Kernel) -> None:
+    """Two seconds, four, at most thirty; a try is not assigned before it is due."""
     kernel.agent()
     id = kernel.new()
     runner = kernel.runner()
@@ -467,14 +474,14 @@ def test_pauses_between_tries_grow_to_their_limit(kernel: Kernel) -> None:
         assert kernel.mail(runner) == []
         for _ in range(2):
             kernel.engine.advance(pause / 2)
-            kernel.store.keep([runner.epoch], LEASE)
+            kernel.store.renew([runner.epoch], LEASE)
         kernel.engine.runners.fire_retries(kernel.engine.now())
         kernel.engine.runners.fire_retries(kernel.engine.now())
         assert kernel.engine.client.zcard(kernel.engine.keys.retries) == 0
 
 
-def test_a_step_loses_its_runner_only_so_often(kernel: Kernel) -> None:
-    """Then it has failed, and the agent is told."""
+def test_step_fails_after_losing_too_many_runners(kernel: Kernel) -> None:
+    """Then the step has failed, and the agent is notified."""
     agent = kernel.agent()
     id = kernel.new()
     step = kernel.invoke(id, remote=True)
@@ -482,38 +489,39 @@ def test_a_step_loses_its_runner_only_so_often(kernel: Kernel) -> None:
         runner = kernel.runner("r", f"c{n}")
         assert job(kernel, runner)["step_id"] == step
         kernel.connections.close(runner)
-    told = dict(kernel.mail(agent))
-    assert told["tool.result"]["error"] == "the runner was lost too often"
+    message = dict(kernel.mail(agent))
+    assert message["tool.result"]["error"] == "the runner was lost too often"
     assert kernel.engine.client.hlen(kernel.engine.keys.busy) == 0
 
 
-def test_a_result_that_meets_another_session_finds_it(kernel: Kernel) -> None:
-    """The runner's answer reaches whoever has the execution by then, or nobody."""
+def test_result_reaches_the_current_session(kernel: Kernel) -> None:
+    """The runner's result goes to the session that has the execution by then, or to none."""
     connection, id = kernel.working()
     runner = kernel.runner()
     kernel.invoke(id, remote=True)
-    told = job(kernel, runner)
+    message = job(kernel, runner)
     kernel.connections.close(connection)
     kernel.agent("a", "c2")
     with pytest.raises(Conflict, match="step"):
-        done(kernel, told)
-    assert kernel.store.job_of(runner.epoch) is None
+        done(kernel, message)
+    assert kernel.jobs.job_of(runner.epoch) is None
 
 
-def test_an_unknown_steps_runner_is_freed(kernel: Kernel) -> None:
-    """The execution was removed under a runner: its word is 404, and it gets the next job."""
+def test_runner_of_a_removed_step_is_freed(kernel: Kernel) -> None:
+    """The execution was removed meanwhile: the runner's report is 404, and it gets the next job."""
     _, id = kernel.working()
     runner = kernel.runner()
     kernel.invoke(id, remote=True)
-    told = job(kernel, runner)
-    kernel.engine.client.delete(*kernel.engine.keys.transition(id)[:3])
+    message = job(kernel, runner)
+    keys = kernel.engine.keys
+    kernel.engine.client.delete(keys.record(id), keys.log(id), keys.steps(id))
     with pytest.raises(NotFound):
-        done(kernel, told)
-    assert kernel.store.job_of(runner.epoch) is None
+        done(kernel, message)
+    assert kernel.jobs.job_of(runner.epoch) is None
 
 
-def test_nobody_begins_what_waits_for_approval(kernel: Kernel) -> None:
-    """A runner's word that it has begun such a step is taken, and not written down."""
+def test_runner_cannot_start_an_unapproved_step(kernel: Kernel) -> None:
+    """A runner's report that it has started such a step is accepted but not recorded."""
     _, id = kernel.working()
     kernel.decision = Decision("require_approval", "ask", "")
     step = kernel.invoke(id, remote=True)
@@ -525,8 +533,8 @@ def test_nobody_begins_what_waits_for_approval(kernel: Kernel) -> None:
     assert kernel.engine.kinds(id).count("step.started") == 1
 
 
-def test_jobs_go_with_their_execution(kernel: Kernel) -> None:
-    """After its end no line of jobs names it."""
+def test_jobs_end_with_their_execution(kernel: Kernel) -> None:
+    """After its end no job queue names it."""
     _, id = kernel.working()
     kernel.invoke(id, remote=True)
     kernel.invoke(id, "u", remote=True)
@@ -539,14 +547,14 @@ def test_jobs_go_with_their_execution(kernel: Kernel) -> None:
 # Waits of local functions
 
 
-def test_a_wait_ends_before_its_payment_does(engine: Engine) -> None:
-    """After the wait a run and the settlement must still fit into the authorization; else it expires."""
+def test_wait_expires_before_its_payment(engine: Engine) -> None:
+    """After the wait, run and settlement must still fit into the authorization; otherwise it expires."""
     id = engine.agent(lambda job: job.wait("go"), time_limit=600)
     valid_before = engine.now() // SECOND + 800
     engine.client.hset(engine.keys.money(id), mapping={"current": "1", "1 valid_before": valid_before})
     engine.client.hset(engine.keys.money(id), mapping={"1 state": "verified", "1 amount": 1, "1 payer": "p"})
     assert engine.runner().run(id)
-    until = int(engine.get(id).raw["wait_until"])
+    until = engine.stored(id, "wait_until")
     assert until == (valid_before - 60 - 600) * SECOND
     engine.advance(141)
     assert engine.store.hint(id) == ("queued", "queue")
@@ -554,16 +562,16 @@ def test_a_wait_ends_before_its_payment_does(engine: Engine) -> None:
     assert engine.get(id).error["code"] == "WAIT_EXPIRED"
 
 
-def test_a_wait_for_which_no_time_is_left_expires_at_once(engine: Engine) -> None:
-    """The execution would end before a whole run could follow."""
+def test_wait_without_remaining_time_expires_at_once(engine: Engine) -> None:
+    """The execution would end before a full run could follow."""
     id = engine.agent(lambda job: job.wait("go"))
     engine.client.hset(engine.keys.record(id), "run_limit", 2 * 3600 * SECOND)
     assert engine.runner().run(id)
     assert engine.get(id).error["code"] == "WAIT_EXPIRED"
 
 
-def test_a_wait_uses_no_attempt_and_takes_a_new_fence(engine: Engine) -> None:
-    """However often it waits, an execution with one attempt goes on."""
+def test_wait_uses_no_attempt_and_takes_a_new_fence(engine: Engine) -> None:
+    """An execution with one attempt continues after any number of waits."""
     id = engine.agent(lambda job: [job.wait("go") for _ in range(4)], attempts=1)
     for n in range(4):
         assert engine.runner().run(id)
@@ -574,8 +582,8 @@ def test_a_wait_uses_no_attempt_and_takes_a_new_fence(engine: Engine) -> None:
     assert engine.executions.output(engine.get(id)) == [0, 1, 2, 3]
 
 
-def test_another_version_goes_on_only_if_it_says_so(engine: Engine) -> None:
-    """After a wait the function must be the one that waited, unless it declares that it resumes."""
+def test_changed_version_resumes_only_if_declared(engine: Engine) -> None:
+    """After a wait the function's version must be unchanged, unless it declares that it resumes."""
     for resumes, state in ((False, "failed"), (True, "completed")):
         id = engine.agent(lambda job: job.wait("go"))
         engine.client.hset(engine.keys.record(id), "version", "1")
@@ -589,8 +597,8 @@ def test_another_version_goes_on_only_if_it_says_so(engine: Engine) -> None:
             assert engine.get(id).error["code"] == "NOT_REPLAYABLE"
 
 
-def test_another_wait_under_a_key_cannot_be_replayed(engine: Engine) -> None:
-    """A function that waits for something else under the same key has changed under its own record."""
+def test_changed_wait_under_a_key_is_not_replayable(engine: Engine) -> None:
+    """A function that waits for something else under the same key cannot be replayed."""
     words = iter(["go", "stop"])
     id = engine.agent(lambda job: job.wait(next(words), key="k"))
     assert engine.runner().run(id)
@@ -599,8 +607,8 @@ def test_another_wait_under_a_key_cannot_be_replayed(engine: Engine) -> None:
     assert engine.get(id).error["code"] == "NOT_REPLAYABLE"
 
 
-def test_a_swallowed_suspension_does_no_harm(engine: Engine) -> None:
-    """An author who catches everything cannot go on: whatever is called next stops, the end is not taken."""
+def test_swallowed_suspension_stops_the_run(engine: Engine) -> None:
+    """An author who catches everything cannot continue: later calls stop, and the result is refused."""
 
     def stubborn(job: Any) -> str:
         with contextlib.suppress(BaseException):
@@ -615,7 +623,7 @@ def test_a_swallowed_suspension_does_no_harm(engine: Engine) -> None:
     assert engine.executions.output(engine.get(id)) == "went on"
 
 
-def test_an_approved_step_keeps_its_first_attempt(engine: Engine) -> None:
+def test_approved_step_keeps_its_first_attempt(engine: Engine) -> None:
     """The run after the approval is the step's first try, not its second."""
     attempts = []
 
@@ -634,8 +642,8 @@ def test_an_approved_step_keeps_its_first_attempt(engine: Engine) -> None:
     assert attempts == [1] and "step.retried" not in engine.kinds(id)
 
 
-def test_signals_of_many_kinds_do_not_mix(engine: Engine) -> None:
-    """Each wait takes the oldest unused signal of its own type, whatever else came."""
+def test_signals_are_matched_by_type(engine: Engine) -> None:
+    """Each wait takes the oldest unused signal of its own type, whatever else arrived."""
     id = engine.agent(lambda job: [job.wait("a"), job.wait("b"), job.wait("a")])
     for kind, payload in (("b", 1), ("a", 2), ("c", 3), ("a", 4)):
         engine.executions.signal(id, kind, payload)
@@ -643,22 +651,22 @@ def test_signals_of_many_kinds_do_not_mix(engine: Engine) -> None:
     assert engine.executions.output(engine.get(id)) == [2, 1, 4]
 
 
-# What holds for all of these scripts
+# All of these scripts
 
 
-def test_no_remote_script_touches_a_key_it_was_not_given(client: redis.Redis, tmp_path: Path) -> None:
-    """A whole life with agents, runners, losses, approvals and waits, under declared keys only."""
+def test_remote_scripts_touch_only_declared_keys(client: redis.Redis, tmp_path: Path) -> None:
+    """A full sequence of agents, runners, losses, approvals and waits, under declared keys only."""
     engine = Engine(client, DiskFiles(tmp_path / "files"))
-    scripts = Fenced(client, also=[LUA / "_remote.lua"])
+    scripts = RestrictedScripts(client, store.LUA, LIBRARIES)
     engine.remote_store.scripts = scripts
     kernel = Kernel(engine)
     lost = kernel.agent("a", "c0")
     id = kernel.new()
     kernel.connections.close(lost)
     agent = kernel.agent("a", "c1")
-    assert kernel.connections.part(agent)
+    assert kernel.connections.hand_over(agent)
     agent = kernel.agent("a", "c1")
-    kernel.store.keep([agent.epoch], LEASE)
+    kernel.store.renew([agent.epoch], LEASE)
     kernel.result(id, kernel.invoke(id))
     runner, other = kernel.runner("r", "c1"), kernel.runner("r", "c2")
     step = kernel.invoke(id, remote=True)
@@ -675,43 +683,56 @@ def test_no_remote_script_touches_a_key_it_was_not_given(client: redis.Redis, tm
     kernel.intent(id, "complete")
     ended = kernel.new()
     engine.cancel(ended)
-    engine.assignment.tidy(ended)
+    engine.assignment.report_end(ended)
     local = engine.running(agent="b")
-    engine.remote_store.local("wait_begin", local.id, [], _wait(local.id))
+    _wait(engine, local.id)
     engine.signals.send(local.id, "go", 1)
     taken = engine.take(local.id)
-    asked = [
-        local.id,
-        taken.fence,
-        "k",
-        new_id(),
-        "t",
-        "d",
-        1,
-        SECOND,
-        '{"deadline":',
-        "{}",
-        "{}",
-        "",
-        "null",
-    ]
-    assert engine.remote_store.local("ask", local.id, [], [*asked, 10_000, 4 << 20]) == b"blocked"
+    assert _ask(engine, local.id, taken.fence) == "blocked"
     third = engine.running(agent="b")
-    begun = engine.begin(third)[1].decode()
-    sent = [third.id, 1, begun, new_id(), "null", SECOND]
-    assert engine.remote_store.local("send_job", third.id, [engine.keys.jobs("t")], sent) == b"ok"
-    ours = {path.stem for path in LUA.glob("*.lua") if _is_remote(path)}
+    begun = engine.begin(third).text()
+    assert engine.send_job(third.id, 1, begun, SECOND) == "ok"
+    ours = {path.stem for path in store.LUA.glob("*.lua")}
     assert ours - {"_remote"} <= scripts.ran
 
 
-def _wait(id: str) -> list[Any]:
-    return [id, 1, "go#1", "go", SECOND * 60, 0, "{}", "{}", "{}", "{}", 10_000, 4 << 20]
+def _wait(engine: Engine, id: str) -> None:
+    engine.remote_store.scripts.run(
+        WAIT_BEGIN,
+        id=id,
+        fence=1,
+        key="go#1",
+        kind="go",
+        limit=SECOND * 60,
+        margin=0,
+        accepted="{}",
+        blocked="{}",
+        resumed="{}",
+        expired="{}",
+        most_events=10_000,
+        most_bytes=4 << 20,
+    )
 
 
-def _is_remote(path: Path) -> bool:
-    """Whether the script needs what _remote.lua defines."""
-    names = ("alive(", "post(", "cut(", "typed(", "refusal(", "stand_still(", "next_after(", "due_by(")
-    return any(name in path.read_text() for name in names)
+def _ask(engine: Engine, id: str, fence: int) -> AskAnswer:
+    return engine.remote_store.scripts.run(
+        ASK,
+        id=id,
+        fence=fence,
+        key="k",
+        step=new_id(),
+        tool="t",
+        digest="d",
+        attempts=1,
+        timeout=SECOND,
+        created='{"deadline":',
+        required="{}",
+        blocked="{}",
+        runner="",
+        arguments="null",
+        most_events=10_000,
+        most_bytes=4 << 20,
+    ).answer
 
 
 def _spoil(engine: Engine, key: str, kind: str) -> None:
@@ -725,17 +746,19 @@ def _spoil(engine: Engine, key: str, kind: str) -> None:
 Act = Callable[[Kernel, dict[str, Any]], Any]
 ACTS: dict[str, Act] = {
     "connect": lambda k, s: k.store.connect(Connection(new_id(), "agent", "a", "c1"), LEASE),
-    "part": lambda k, s: k.store.part(s["agent"], LEASE),
-    "hang_up": lambda k, s: k.store.hang_up(s["agent"], only_lapsed=False),
+    "hand_over": lambda k, s: k.store.hand_over(s["agent"], LEASE),
+    "end_connection": lambda k, s: k.store.end(s["agent"], only_lapsed=False),
     "place": lambda k, s: k.store.place(s["waiting"], "nobody"),
     "drop": lambda k, s: k.store.drop(s["id"], "a", s["agent"].epoch, ERROR),
-    "tidy": lambda k, s: k.store.tidy(s["id"], "a", k.session(s["id"]), b"x", [], [("t", s["step"])]),
+    "report_end": lambda k, s: k.store.report_end(
+        s["id"], "a", k.session(s["id"]), b"x", [], [("t", s["step"])]
+    ),
     "invoke": lambda k, s: k.invoke(s["id"], "t", remote=True),
     "complete": lambda k, s: k.intent(s["idle"], "complete"),
     "wait": lambda k, s: k.intent(s["id"], "wait", signal_type="go"),
     "step_result": lambda k, s: k.result(s["id"], s["step"]),
     "signal": lambda k, s: k.engine.signals.send(s["id"], "go", 1),
-    "offer": lambda k, s: k.store.offer(s["runner"], ["t"], ["u"], "[]"),
+    "offer": lambda k, s: k.jobs.offer(s["runner"], ["t"], ["u"], "[]"),
 }
 
 
@@ -757,22 +780,23 @@ def _prepare(engine: Engine) -> tuple[Kernel, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ACTS)
-def test_a_key_of_a_wrong_type_stops_a_remote_script_before_it_writes(engine: Engine, name: str) -> None:
-    """Whichever of its keys is spoilt, a script fails and has written nothing at all."""
+def test_wrong_key_type_stops_a_remote_script_before_it_writes(engine: Engine, name: str) -> None:
+    """With any one of its keys of the wrong type, a script fails without writing."""
     seen: list[str] = []
 
     class Spy(Scripts):
-        def __call__(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        def call(self, script: str, /, **arguments: Value) -> ScriptCall:
+            call = super().call(script, **arguments)
             if script == name:
-                seen[:] = keys
-            return super().__call__(script, keys, args)
+                seen[:] = call.keys
+            return call
 
     kernel, state = _prepare(engine)
     plain = kernel.store.scripts
-    kernel.store.scripts = Spy(engine.client, test_clock=engine.keys.test_clock, also=[LUA / "_remote.lua"])
+    kernel.store.scripts = Spy(engine.client, engine.keys, store.LUA, libraries=LIBRARIES, test_clock=True)
     ACTS[name](kernel, state)
-    # A mailbox that is thrown away may be of any type.
-    places = [n for n, key in enumerate(seen) if not (name == "hang_up" and ":mail:" in key)]
+    # A mailbox that is deleted may be of any type.
+    places = [n for n, key in enumerate(seen) if not (name == "end_connection" and ":mail:" in key)]
     assert len(places) >= 3
     for number in places:
         engine.client.flushall()
@@ -787,26 +811,30 @@ def test_a_key_of_a_wrong_type_stops_a_remote_script_before_it_writes(engine: En
 
 
 class _Spoiler(Scripts):
-    """Spoils one key just before the script runs."""
+    """Changes the type of one key just before the script runs."""
 
     def __init__(self, engine: Engine, name: str, number: int) -> None:
-        super().__init__(engine.client, test_clock=engine.keys.test_clock, also=[LUA / "_remote.lua"])
+        super().__init__(engine.client, engine.keys, store.LUA, libraries=LIBRARIES, test_clock=True)
         self._engine, self._name, self._number = engine, name, number
         self.before: Any = None
         self.key = ""
 
-    def __call__(self, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+    def call(self, script: str, /, **arguments: Value) -> ScriptCall:
+        call = super().call(script, **arguments)
         if script == self._name:
-            self.key = keys[self._number]
+            self.key = call.keys[self._number]
             a_list = any(part in self.key for part in (":log:", ":mail:", ":express", ":ledger:", ":journal"))
             _spoil(self._engine, self.key, "list" if a_list else "other")
             self.before = self._engine.whole()
-        return super().__call__(script, keys, args)
+        return call
 
 
-def test_a_scripts_header_says_what_it_takes() -> None:
-    """Every script begins with what it does, its keys, its arguments and its result."""
-    for path in LUA.glob("*.lua"):
-        if not path.stem.startswith("_") and _is_remote(path):
+def test_every_script_has_a_header() -> None:
+    """Every script header states its purpose, keys, arguments and result."""
+    for path in store.LUA.glob("*.lua"):
+        if not path.stem.startswith("_"):
             head = path.read_text().split("\n\n")[0]
-            assert head.startswith("-- ") and "-- KEYS" in head and "-- Result" in head, path.name
+            results_named = "-- answers" in head or "-- returns" in head
+            assert head.startswith("-- ") and "-- keys" in head and "-- args" in head and results_named, (
+                path.name
+            )

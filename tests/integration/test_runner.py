@@ -1,4 +1,4 @@
-"""From what a function returns or raises to the end of its execution."""
+"""From a function's return value or exception to the end of its execution."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tests.engine import SECOND, Engine
 from worker.agents.job import Job
-from worker.delivery.files import FileRef
-from worker.errors import (
+from worker.core.errors import (
     BadRequest,
     Conflict,
     Failed,
@@ -24,9 +23,11 @@ from worker.errors import (
     Transient,
     Unavailable,
 )
-from worker.executions.record import Execution
-from worker.executions.states import State
-from worker.queue.runner import MOST_MESSAGE, failure
+from worker.core.states import State
+from worker.engine.output import MOST_MESSAGE
+from worker.engine.record import Execution
+from worker.files.store import FileRef
+from worker.queue.runner import failure
 
 SECRET = "postgres://user:hunter2@db"
 
@@ -39,7 +40,7 @@ def raising(error: BaseException) -> Callable[[Job], None]:
 
 
 def everything(engine: Engine) -> bytes:
-    """All that the store holds, as one text to search."""
+    """The whole content of the store, as one searchable text."""
     return repr(engine.whole()).encode()
 
 
@@ -68,12 +69,12 @@ def content(engine: Engine, ref: dict[str, Any]) -> bytes:
         (SystemExit(SECRET), "INTERNAL_ERROR", {}),
         (BaseExceptionGroup("g", [ValueError(SECRET)]), "INTERNAL_ERROR", {}),
     ],
-    ids=lambda given: type(given).__name__ if isinstance(given, BaseException) else None,
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-def test_whatever_is_raised_has_a_code(
+def test_every_exception_has_an_error_code(
     engine: Engine, error: BaseException, code: str, details: dict[str, Any]
 ) -> None:
-    """Each error has its code and details in record and event; a foreign error's text is nowhere."""
+    """Each error has its code and details in record and event; a foreign error's text is not stored."""
     execution = engine.run(raising(error))
     assert (execution.state, execution.error["code"], execution.error["details"]) == (
         State.FAILED,
@@ -99,26 +100,26 @@ def test_whatever_is_raised_has_a_code(
     ],
     ids=range(8),
 )
-def test_an_error_that_cannot_be_stored_is_still_an_error(engine: Engine, error: BaseException) -> None:
-    """Details that are no JSON, or too long, are left out; code and message stay, valid and short."""
+def test_unstorable_error_details_are_dropped(engine: Engine, error: BaseException) -> None:
+    """Details that are not JSON, or too long, are omitted; code and message stay, valid and short."""
     execution = engine.run(raising(error))
     assert execution.state == State.FAILED
     assert set(execution.error) == {"error", "code", "details", "retryable"}
     assert len(execution.error["error"]) <= MOST_MESSAGE
-    assert len(execution.raw["error"]) < 40_000
+    assert len(execution.error_json) < 40_000
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.text(st.characters()), st.text(st.characters()))
-def test_any_text_makes_a_failure(code: str, message: str) -> None:
-    """No text can keep a failure from being written."""
-    made = json.loads(failure(code, message, retryable=True))
-    assert made["retryable"] is True and made["details"] == {}
+def test_failure_accepts_any_text(code: str, message: str) -> None:
+    """No text prevents a failure from being written."""
+    error = json.loads(failure(code, message, retryable=True))
+    assert error["retryable"] is True and error["details"] == {}
 
 
 @pytest.mark.parametrize("error", [Transient("busy"), Transient(retry_after=60), Unavailable("away")])
-def test_a_passing_fault_is_tried_again_before_anybody_hears(engine: Engine, error: Exception) -> None:
-    """After 1 s and 5 s the function runs again; only the third fault ends the execution."""
+def test_transient_failure_is_retried_before_it_is_reported(engine: Engine, error: Exception) -> None:
+    """After 1 s and 5 s the function runs again; only the third failure ends the execution."""
     id = engine.agent(raising(error))
     runner = engine.runner()
     for delay in (1, 5):
@@ -140,8 +141,8 @@ def test_a_passing_fault_is_tried_again_before_anybody_hears(engine: Engine, err
     assert resets == ["transient", "transient"]
 
 
-def test_a_fault_in_passing_then_success(engine: Engine) -> None:
-    """The attempt that works delivers, and the earlier faults are only in the log."""
+def test_transient_failure_then_success(engine: Engine) -> None:
+    """The successful attempt delivers, and the earlier failures are only in the log."""
     attempts: list[int] = []
 
     def function(job: Job) -> str:
@@ -157,8 +158,8 @@ def test_a_fault_in_passing_then_success(engine: Engine) -> None:
     assert (engine.get(id).output, attempts) == (b'"ok"', [1, 2])
 
 
-def test_a_cancellation_during_a_passing_fault_ends_quietly(engine: Engine) -> None:
-    """When the execution was cancelled meanwhile, the retry is refused and the process goes on."""
+def test_cancellation_during_a_retry_ends_quietly(engine: Engine) -> None:
+    """If the execution was cancelled meanwhile, the retry is refused and the process keeps running."""
 
     def function(job: Job) -> None:
         engine.cancel(job.id)
@@ -204,18 +205,18 @@ def _file_and_value(job: Job) -> list[int]:
     ],
     ids=["text", "empty", "object", "list", "none", "file", "files", "both", "generator", "iterator"],
 )
-def test_the_kind_of_output_follows_from_what_came_back(
+def test_output_type_follows_the_returned_value(
     engine: Engine, function: Callable[[Job], Any], type: str, files: list[str], output: bytes
 ) -> None:
-    """Text, JSON, files and streams are told apart; the terminal event shows what was delivered."""
+    """Text, JSON, files and streams are distinguished; the terminal event shows the deliverable."""
     execution = engine.run(function)
     assert execution.state == State.COMPLETED
     assert (execution.result["type"], [file["name"] for file in execution.result["files"]]) == (type, files)
     assert execution.output == output
-    told = engine.log(execution.id, "execution.completed")[0].data()
-    assert told["output"] == (json.loads(output) if output else None)
-    assert [file["name"] for file in told.get("files", [])] == files
-    assert all(set(file) == {"name", "mime", "size", "sha256"} for file in told.get("files", []))
+    completed = engine.log(execution.id, "execution.completed")[0].data()
+    assert completed["output"] == (json.loads(output) if output else None)
+    assert [file["name"] for file in completed.get("files", [])] == files
+    assert all(set(file) == {"name", "mime", "size", "sha256"} for file in completed.get("files", []))
     if type == "stream":
         assert content(engine, execution.result["files"][0]) == b"one two"
         assert (
@@ -224,14 +225,14 @@ def test_the_kind_of_output_follows_from_what_came_back(
 
 
 @pytest.mark.parametrize("value", [object(), b"x", {1}, float("nan"), {"a": object()}, "\ud800", ["\udfff"]])
-def test_what_cannot_be_delivered_is_the_agents_error(engine: Engine, value: Any) -> None:
-    """A value that JSON has no form for fails the execution with OUTPUT_INVALID."""
+def test_non_json_output_is_the_agents_error(engine: Engine, value: Any) -> None:
+    """A value that is not JSON fails the execution with OUTPUT_INVALID."""
     execution = engine.run(lambda job: value)
     assert execution.error["code"] == "OUTPUT_INVALID"
 
 
-def test_a_generator_that_breaks_midway_fails_after_its_words(engine: Engine) -> None:
-    """What was streamed stays in the log, the execution fails, and no deliverable is left."""
+def test_generator_failing_midway_keeps_its_text(engine: Engine) -> None:
+    """Streamed text stays in the log, the execution fails, and no deliverable is left."""
 
     def function(job: Job) -> Any:
         yield "begun"
@@ -242,8 +243,8 @@ def test_a_generator_that_breaks_midway_fails_after_its_words(engine: Engine) ->
     assert engine.kinds(execution.id)[2:] == ["output.chunk", "execution.failed"]
 
 
-def test_a_generator_may_yield_only_text(engine: Engine) -> None:
-    """Anything else in a stream is the agent's error, and what came before stays."""
+def test_generator_may_yield_only_text(engine: Engine) -> None:
+    """Any other value in a stream is the agent's error, and earlier text stays."""
 
     def function(job: Job) -> Any:
         yield "text"
@@ -253,29 +254,37 @@ def test_a_generator_may_yield_only_text(engine: Engine) -> None:
     assert execution.error["code"] == "OUTPUT_INVALID"
 
 
+@pytest.mark.parametrize("mime", ["text", "", "x" * 200, "text/plain\nX: y"])
+def test_undeliverable_file_is_an_output_error(engine: Engine, mime: str) -> None:
+    """It is reported as an invalid output, never as an input that the caller should change."""
+    execution = engine.run(lambda job: job.file("a.txt", b"a", mime=mime))
+    assert (execution.state, execution.error["code"]) == (State.FAILED, "OUTPUT_INVALID")
+    assert execution.error["details"]["field"] == "mime"
+
+
 @pytest.mark.parametrize(
     ("value", "type", "name"), [("x" * 40_000, "text", "output.txt"), (["é" * 40_000], "json", "output.json")]
 )
-def test_a_large_output_is_a_file(engine: Engine, value: Any, type: str, name: str) -> None:
-    """Over 32 kB record and event hold size and digest, and readers get the whole value."""
+def test_large_output_is_stored_in_a_file(engine: Engine, value: Any, type: str, name: str) -> None:
+    """Over 32 kB, record and event have size and digest, and readers get the whole value."""
     execution = engine.run(lambda job: value)
     assert (execution.result["type"], execution.output) == (type, b"")
     ref = execution.result["value_ref"]
     assert ref["name"] == name
     assert engine.executions.output(execution) == value
-    told = engine.log(execution.id, "execution.completed")[0].data()
-    assert told["output"] is None
-    assert told["output_file"] == {
+    completed = engine.log(execution.id, "execution.completed")[0].data()
+    assert completed["output"] is None
+    assert completed["output_file"] == {
         "mime": ref["mime"],
         "name": name,
         "sha256": ref["sha256"],
         "size": ref["size"],
     }
-    assert len(execution.raw["result"]) < 1000
+    assert len(execution.result_json) < 1000
 
 
-def test_an_output_of_just_32_kb_stays_in_the_record(engine: Engine) -> None:
-    """The limit is exact: quotes included, 32,768 bytes are inline and one more is not."""
+def test_output_of_32_kb_stays_in_the_record(engine: Engine) -> None:
+    """The limit is exact: including quotes, 32,768 bytes are inline and one more is not."""
     inline = engine.run(lambda job: "x" * (32 * 1024 - 2))
     assert (len(inline.output), "value_ref" in inline.result) == (32 * 1024, False)
     assert "value_ref" in engine.run(lambda job: "x" * (32 * 1024 - 1)).result
@@ -295,8 +304,8 @@ SCHEMA = {"type": "object", "required": ["score"], "properties": {"score": {"typ
         ((1,), False),
     ],
 )
-def test_promised_shapes_are_kept(engine: Engine, value: Any, fits: bool) -> None:
-    """An output that does not fit the capability's schema is never delivered."""
+def test_capability_output_schema_is_enforced(engine: Engine, value: Any, fits: bool) -> None:
+    """An output that does not match the capability's schema is never delivered."""
     execution = engine.run(lambda job: value, output_schema=SCHEMA)
     if fits:
         assert execution.state == State.COMPLETED
@@ -305,34 +314,58 @@ def test_promised_shapes_are_kept(engine: Engine, value: Any, fits: bool) -> Non
         assert execution.result == {}
 
 
-def test_the_contracts_schema_is_kept_too(engine: Engine) -> None:
-    """A schema that came with the request is checked beside the capability's, and told what is wrong."""
+def test_contracts_output_schema_is_enforced(engine: Engine) -> None:
+    """A schema in the request is checked in addition to the capability's."""
     engine.agent(lambda job: {"score": 1})
     context = json.dumps({"output_schema": {"required": ["more"]}}).encode()
     id = engine.new(context=context)
     engine.runner().run(id)
-    error = engine.get(id).error
-    assert error["code"] == "OUTPUT_SCHEMA_INVALID"
-    assert error["details"]["problems"][0]["field"]
+    assert engine.get(id).error["code"] == "OUTPUT_SCHEMA_INVALID"
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"const": 0},
+        {"required": ["absent"]},
+        {"properties": {"findings": {"items": {"properties": {"line": {"maximum": 1}}}}}},
+        {"properties": {"findings": {"maxItems": 1}}},
+        {"properties": {"summary": {"pattern": "^q"}}},
+        {"$ref": "#/$defs/deep", "$defs": {"deep": {"not": {}}}},
+    ],
+)
+def test_invalid_output_reveals_nothing(engine: Engine, schema: dict[str, Any]) -> None:
+    """Unpaid, so every failure has identical bytes: no value, path, index or keyword."""
+    engine.agent(lambda job: {"summary": "a secret", "findings": [{"line": 7}, {"line": 8}]})
+    id = engine.new(context=json.dumps({"output_schema": schema}).encode())
+    engine.runner().run(id)
+    assert engine.get(id).error == {
+        "error": "the output does not fit the promised schema",
+        "code": "OUTPUT_SCHEMA_INVALID",
+        "details": {},
+        "retryable": False,
+    }
+    written = b"".join(event.payload for event in engine.store.events(id, 0, 100))
+    assert b"secret" not in written and b"line" not in written
 
 
 @pytest.mark.parametrize("schema", [{"type": "nonsense"}, {"$ref": "http://other.example/x"}])
-def test_a_broken_schema_ends_the_execution_not_the_process(engine: Engine, schema: dict[str, Any]) -> None:
-    """A schema that cannot be compiled is an error of the request."""
+def test_uncompilable_schema_fails_the_execution(engine: Engine, schema: dict[str, Any]) -> None:
+    """A schema that does not compile is an error of the request."""
     execution = engine.run(lambda job: {}, output_schema=schema)
     assert execution.state == State.FAILED
     assert engine.run(lambda job: 1).state == State.COMPLETED
 
 
-def test_a_name_that_nobody_has_here_fails(engine: Engine) -> None:
-    """A hint for an agent that this process does not know ends with CAPABILITY_UNAVAILABLE."""
+def test_unknown_capability_fails(engine: Engine) -> None:
+    """A hint for an agent unknown to this process ends with CAPABILITY_UNAVAILABLE."""
     id = engine.new(agent="elsewhere")
     assert engine.runner().run(id)
     assert engine.get(id).error["code"] == "CAPABILITY_UNAVAILABLE"
 
 
-def test_a_hint_for_nothing_runs_nothing(engine: Engine) -> None:
-    """A message whose execution is gone, running or ended is answered with False."""
+def test_stale_message_runs_nothing(engine: Engine) -> None:
+    """A message for a missing, running or ended execution returns False."""
     execution = engine.running()
     runner = engine.runner()
     assert not runner.run(execution.id)
@@ -342,8 +375,8 @@ def test_a_hint_for_nothing_runs_nothing(engine: Engine) -> None:
     assert not runner.engaged
 
 
-def test_the_function_sees_its_context(engine: Engine) -> None:
-    """Input, labels, attempt and what the door said reach the function."""
+def test_function_sees_its_context(engine: Engine) -> None:
+    """Input, labels, attempt and the door's context reach the function."""
     context = {
         "terms": {"price": "0.50"},
         "profile": "fast",
@@ -370,34 +403,34 @@ def test_the_function_sees_its_context(engine: Engine) -> None:
     }
 
 
-def test_a_large_input_arrives_whole(engine: Engine) -> None:
-    """An input over 32 kB is kept in a file and reaches the function and every reader as it was."""
+def test_large_input_arrives_unchanged(engine: Engine) -> None:
+    """An input over 32 kB is stored in a file and reaches the function and every reader unchanged."""
     large = {"text": "é" * 40_000, "list": []}
     engine.agent(lambda job: len(job.input["text"]))
     _, id = engine.executions.create("a", large, door="test")
     execution = engine.get(id)
-    assert execution.input == b"null" and len(execution.raw["input_ref"]) < 500
+    assert execution.input == b"null" and len(execution.input_ref) < 500
     assert engine.executions.input(execution) == large
     engine.runner().run(id)
     assert engine.get(id).output == b"40000"
 
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "unreadable"])
-def test_an_input_that_cannot_be_read_is_an_outcome(engine: Engine, gone: bool) -> None:
-    """Without its input file an execution fails or is tried again; the process lives."""
+def test_unreadable_input_file_fails_or_retries(engine: Engine, gone: bool) -> None:
+    """Without its input file an execution fails or is retried; the process keeps running."""
     engine.agent(lambda job: 1)
     _, id = engine.executions.create("a", "x" * 40_000, door="test")
-    key = json.loads(engine.get(id).raw["input_ref"])["key"]
+    key = json.loads(engine.get(id).input_ref)["key"]
     files = engine.files
     if gone:
         files.delete(key)
     else:
 
-        class Away(type(files)):  # type: ignore[misc]
+        class OutOfReach(type(files)):  # type: ignore[misc]
             def open(self, key: str, start: int = 0, end: int | None = None) -> Any:
                 raise Unavailable("files cannot be read right now")
 
-        files.__class__ = Away
+        files.__class__ = OutOfReach
     assert engine.runner().run(id)
     execution = engine.get(id)
     if gone:
@@ -420,8 +453,8 @@ def test_an_input_that_cannot_be_read_is_an_outcome(engine: Engine, gone: bool) 
         max_leaves=8,
     )
 )
-def test_any_json_goes_through_unchanged(engine: Engine, value: Any) -> None:
-    """An input that is returned comes out as it went in, in the record and in the event."""
+def test_any_json_round_trips(engine: Engine, value: Any) -> None:
+    """An input that is returned is unchanged in record and event."""
     engine.agent(lambda job: job.input)
     _, id = engine.executions.create("a", value, door="test")
     assert engine.runner().run(id)
@@ -431,7 +464,7 @@ def test_any_json_goes_through_unchanged(engine: Engine, value: Any) -> None:
     assert engine.log(id, "execution.completed")[0].data()["output"] == value
 
 
-def test_overlong_work_is_ended_by_the_clock(engine: Engine) -> None:
+def test_run_limit_is_enforced_by_the_clock(engine: Engine) -> None:
     """A run past its limit fails with EXECUTION_TIMEOUT when its lease ends, and its writes are refused."""
     id = engine.agent(lambda job: engine.advance(11), time_limit=5.0)
     engine.client.hset(engine.keys.record(id), "run_limit", 10 * SECOND)

@@ -1,4 +1,4 @@
-"""The client factory against a real Valkey: bounded, encrypted, and a command is sent once."""
+"""The store client factory against a real Valkey: bounded pools, TLS, and no command sent twice."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -23,9 +24,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from tests.waiting import eventually
+from worker.cli.doctor_store import connections_needed
+from worker.core.settings import BadStart, Settings
 from worker.local.valkey import EmbeddedStore, free_port
-from worker.settings import BadStart, Settings
-from worker.store import StoreUnavailable, connect, connect_blocking, share, unavailable
+from worker.queue.rq import QueueWorker, RunQueue
+from worker.store.client import StoreUnavailable, connect, connect_blocking, share, unavailable
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,28 +47,28 @@ def connected(admin: redis.Redis, name: str) -> int:
     return sum(client["name"] == name for client in admin.client_list())
 
 
-def test_bytes_in_bytes_out_under_a_name(embedded: EmbeddedStore) -> None:
-    """A client stores bytes as they are, and the store's operator sees whose it is."""
+def test_client_stores_bytes_under_its_name(embedded: EmbeddedStore) -> None:
+    """A client stores bytes unchanged, and the store shows the client's name."""
     store = connect(settings_for(embedded.url), role="web")
     store.set("k", b"\xff\x00")
     assert store.get("k") == b"\xff\x00"
     assert store.client_getname() in {"worker-web", b"worker-web"}
 
 
-def test_nothing_is_opened_before_the_first_command() -> None:
-    """Making a client for a store that is down costs nothing and fails nowhere."""
+def test_no_connection_is_opened_before_the_first_command() -> None:
+    """Creating a client for an unreachable store is cheap and does not fail."""
     assert connect(settings_for(f"redis://127.0.0.1:{free_port()}"), role="cli")
 
 
-def test_without_an_address_there_is_no_store() -> None:
-    """A process without REDIS_URL is told so by name."""
+def test_missing_redis_url_is_reported() -> None:
+    """The error names the missing REDIS_URL."""
     with pytest.raises(BadStart) as caught:
         connect(Settings.load({}), role="cli")
     assert caught.value.problems[0].name == "REDIS_URL"
 
 
-def test_database_and_password_come_from_the_address(embedded: EmbeddedStore) -> None:
-    """Number and percent-encoded password are understood, and a wrong password is refused at once."""
+def test_url_sets_database_and_password(embedded: EmbeddedStore) -> None:
+    """Database number and percent-encoded password are parsed; a wrong password is refused immediately."""
     connect(settings_for(embedded.url), role="cli").config_set("requirepass", "p@ss/w:rd")
     url = f"redis://:p%40ss%2Fw%3Ard@127.0.0.1:{embedded.url.rpartition(':')[2].partition('/')[0]}"
     third = connect(settings_for(url + "/3"), role="cli")
@@ -79,7 +82,7 @@ def test_database_and_password_come_from_the_address(embedded: EmbeddedStore) ->
     assert isinstance(unavailable(caught.value), StoreUnavailable)
 
 
-def test_a_unix_socket_works_too(embedded: EmbeddedStore, tmp_path: Path) -> None:
+def test_unix_socket_is_supported(embedded: EmbeddedStore, tmp_path: Path) -> None:
     """The store may be behind a socket file."""
     path = tmp_path / "s"
     port = int(embedded.url.rpartition(":")[2].partition("/")[0])
@@ -89,8 +92,8 @@ def test_a_unix_socket_works_too(embedded: EmbeddedStore, tmp_path: Path) -> Non
         assert store.set("a", 1) and store.get("a") == b"1"
 
 
-def test_the_pool_is_bounded_and_waits(embedded: EmbeddedStore) -> None:
-    """Thirty threads on a pool of three all get their answers, over at most three connections."""
+def test_pool_is_bounded_and_waits(embedded: EmbeddedStore) -> None:
+    """Thirty threads share a pool of three: all are answered, over at most three connections."""
     settings = settings_for(embedded.url, STORE_CONNECTIONS="3")
     store, admin = connect(settings, role="web"), connect(settings, role="cli")
     most, failures = [0], []
@@ -111,13 +114,13 @@ def test_the_pool_is_bounded_and_waits(embedded: EmbeddedStore) -> None:
     assert 1 <= most[0] <= 3
 
 
-def test_the_pool_serves_greenlets(embedded: EmbeddedStore) -> None:
-    """Under gevent a hundred greenlets share four connections, and a waiting one blocks nobody."""
+def test_pool_is_shared_between_greenlets(embedded: EmbeddedStore) -> None:
+    """Under gevent a hundred greenlets share four connections, and a waiting one blocks no other."""
     code = """
 from gevent import monkey; monkey.patch_all()
 import gevent, os
-from worker.settings import Settings
-from worker.store import connect, connect_blocking
+from worker.core.settings import Settings
+from worker.store.client import connect, connect_blocking
 settings = Settings.load(os.environ)
 store, waiting = connect(settings, role="web"), connect_blocking(settings, role="web", wait=5)
 sleeper = gevent.spawn(waiting.blpop, ["never"], 3)
@@ -134,8 +137,8 @@ os._exit(0)
     assert done.stdout.split() == ["100", "True", "False"], done.stderr
 
 
-def test_a_blocking_command_may_wait(embedded: EmbeddedStore) -> None:
-    """A command that waits at the store for long is not cut off by the read time-out."""
+def test_blocking_command_outlives_the_read_timeout(embedded: EmbeddedStore) -> None:
+    """A long blocking command is not cut off by the read time-out."""
     settings = settings_for(embedded.url)
     waiting = connect_blocking(settings, role="express", wait=6)
     assert waiting.connection_pool.connection_kwargs["socket_timeout"] > 6
@@ -143,31 +146,28 @@ def test_a_blocking_command_may_wait(embedded: EmbeddedStore) -> None:
     assert waiting.blpop(["lane"], timeout=6) == (b"lane", b"id")
 
 
-def test_each_role_fits_a_small_plan() -> None:
-    """With default settings all processes together fit twenty connections."""
-    settings = Settings.load({})
-    assert share(settings, "web").total == 11
-    assert sum(share(settings, role).total for role in ("web", "express", "queue", "cli")) <= 20
+def test_connection_counts_fit_a_small_plan() -> None:
+    """With default settings all processes and a command fit twenty connections; more processes fit forty."""
+    assert sum(connections_needed(Settings.load({})).values()) <= 20
+    more = {"WEB_CONCURRENCY": "2", "STORE_CONNECTIONS": "10", "QUEUE_PROCESSES": "3"}
+    assert sum(connections_needed(Settings.load(more)).values()) <= 40
 
 
-def test_rq_works_with_these_clients(embedded: EmbeddedStore) -> None:
-    """RQ enqueues and runs a job over our client within its share of connections."""
-    from rq import Queue, SimpleWorker
-
+def test_rq_uses_these_clients(embedded: EmbeddedStore) -> None:
+    """RQ accepts our messages, and our worker runs them, within their share of connections."""
     settings = settings_for(embedded.url)
-    queue = Queue("q", connection=connect(settings, role="queue"), serializer="json")
-    job = queue.enqueue("time.time")
-    waiting = connect_blocking(settings, role="queue", wait=400)
-    worker = SimpleWorker(
-        [Queue("q", connection=waiting, serializer="json")], connection=waiting, serializer="json"
-    )
+    client, waiting = connect(settings, role="queue"), connect_blocking(settings, role="queue", wait=400)
+    RunQueue(client).push("an-id")
+    ran: list[str] = []
+    worker = QueueWorker(waiting, name="w1", run=ran.append, sign=lambda: None)
     worker.work(burst=True, logging_level="WARNING")
-    assert job.get_status(refresh=True) == "finished"
-    assert len(waiting.connection_pool._connections) <= share(settings, "queue").waiting
+    assert ran == ["an-id"]
+    pool: Any = waiting.connection_pool
+    assert len(pool._connections) <= share(settings, "queue").waiting
 
 
-def test_a_restarted_store_is_found_again(embedded: EmbeddedStore) -> None:
-    """Connections that died while they lay in the pool are replaced without an error."""
+def test_restarted_store_is_reconnected(embedded: EmbeddedStore) -> None:
+    """Connections that died in the pool are replaced without an error."""
     store = connect(settings_for(embedded.url), role="web")
     assert store.set("a", 1)
     first = embedded.pid
@@ -177,8 +177,8 @@ def test_a_restarted_store_is_found_again(embedded: EmbeddedStore) -> None:
     assert store.get("a") == b"1"
 
 
-def test_a_subscription_comes_back(embedded: EmbeddedStore) -> None:
-    """After a restart the listener sees an error once, goes on, and hears what is said then."""
+def test_subscription_resumes_after_a_restart(embedded: EmbeddedStore) -> None:
+    """After a restart the listener sees one error, continues, and receives later messages."""
     settings = settings_for(embedded.url)
     listener = connect_blocking(settings, role="web", wait=1).pubsub(ignore_subscribe_messages=True)
     listener.subscribe("wake")
@@ -201,8 +201,8 @@ def test_a_subscription_comes_back(embedded: EmbeddedStore) -> None:
     eventually(lambda: hears("after"))
 
 
-def test_a_store_that_is_down_says_so_quickly() -> None:
-    """A refused connection is tried a few times and reported within a second, as a 503 to a caller."""
+def test_unavailable_store_fails_quickly() -> None:
+    """A refused connection is retried a few times and reported within a second, as a 503 to a caller."""
     store = connect(settings_for(f"redis://127.0.0.1:{free_port()}"), role="web")
     began = time.monotonic()
     with pytest.raises(redis.ConnectionError) as caught:
@@ -215,7 +215,7 @@ def test_a_store_that_is_down_says_so_quickly() -> None:
 
 
 class Forwarder:
-    """Accepts connections on an address and carries bytes to a loopback port; can count, drop and encrypt."""
+    """Forwards an address to a loopback port; can count, drop and encrypt."""
 
     def __init__(
         self,
@@ -233,6 +233,10 @@ class Forwarder:
         self._listener.listen()
         self.port = self._listener.getsockname()[1] if family == socket.AF_INET else 0
         self.accepted = 0
+
+    def leads_to(self, port: int) -> None:
+        """New connections go to this port; existing ones stay."""
+        self._port = port
 
     def __enter__(self) -> Forwarder:
         threading.Thread(target=self._accept, daemon=True).start()
@@ -285,8 +289,8 @@ def port_of(embedded: EmbeddedStore) -> int:
     return int(embedded.url.rpartition(":")[2].partition("/")[0])
 
 
-def test_a_command_whose_answer_is_lost_is_not_sent_again(embedded: EmbeddedStore) -> None:
-    """The script ran, its answer did not arrive: the caller hears of it, and it ran once."""
+def test_command_with_a_lost_answer_is_not_resent(embedded: EmbeddedStore) -> None:
+    """The script ran but its response was lost: the caller gets an error, and it ran once."""
     lost: list[bool] = []
     with Forwarder(
         socket.AF_INET, ("127.0.0.1", 0), port_of(embedded), drop_answers=lambda: bool(lost) and lost.pop()
@@ -303,8 +307,8 @@ def test_a_command_whose_answer_is_lost_is_not_sent_again(embedded: EmbeddedStor
         assert add(keys=["m"]) == 1, "afterwards the same client works again"
 
 
-def test_a_slow_answer_is_not_asked_for_twice(embedded: EmbeddedStore) -> None:
-    """A time-out while reading leaves the outcome unknown, so nothing is sent again."""
+def test_slow_command_is_not_resent(embedded: EmbeddedStore) -> None:
+    """After a read time-out the outcome is unknown, so nothing is resent."""
     slow: list[bool] = []
 
     def late() -> bool:
@@ -324,8 +328,8 @@ def test_a_slow_answer_is_not_asked_for_twice(embedded: EmbeddedStore) -> None:
         assert store.get("n") == b"1"
 
 
-def test_a_connection_that_died_unseen_is_replaced_before_use(embedded: EmbeddedStore) -> None:
-    """An idle connection is pinged first; when the ping fails the command goes over a new one, once."""
+def test_stale_connection_is_replaced_before_use(embedded: EmbeddedStore) -> None:
+    """An idle connection is pinged first; if the ping fails the command uses a new one, once."""
     silent = threading.Event()
     with Forwarder(
         socket.AF_INET,
@@ -337,7 +341,8 @@ def test_a_connection_that_died_unseen_is_replaced_before_use(embedded: Embedded
             settings_for(embedded.url.replace(f":{port_of(embedded)}/", f":{way.port}/")), role="web"
         )
         assert store.incr("n") == 1
-        (held,) = store.connection_pool._connections
+        pool: Any = store.connection_pool
+        (held,) = pool._connections
         held.next_health_check = 0.0
         silent.set()
         before = way.accepted
@@ -345,7 +350,7 @@ def test_a_connection_that_died_unseen_is_replaced_before_use(embedded: Embedded
         assert way.accepted == before + 1
 
 
-def test_a_store_that_hangs_up_on_everybody_does_not_trap_us() -> None:
+def test_store_closing_every_connection_is_unavailable() -> None:
     """A server that accepts and closes is reported after a few tries."""
     with Forwarder(socket.AF_INET, ("127.0.0.1", 0), free_port(), drop=lambda _: True) as way:
         with pytest.raises(redis.ConnectionError):
@@ -353,8 +358,119 @@ def test_a_store_that_hangs_up_on_everybody_does_not_trap_us() -> None:
         assert way.accepted <= 10
 
 
-def test_a_full_store_is_unavailable_and_other_errors_are_bugs(embedded: EmbeddedStore) -> None:
-    """Out of memory and read-only mean 503, in scripts too; a mistake of ours stays an error."""
+class SwitchableStores:
+    """Two stores behind one address, like a hosted store; the address can be switched to the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stores = [EmbeddedStore(folder / name) for name in ("one", "other")]
+        for store in self.stores:
+            store.start()
+        # a client is accepted with the password of either
+        self.admins = [connect(settings_for(store.url), role="cli") for store in self.stores]
+        for admin in self.admins:
+            admin.config_set("requirepass", "shared")
+        self.way = Forwarder(socket.AF_INET, ("127.0.0.1", 0), port_of(self.stores[0]))
+
+    def __enter__(self) -> SwitchableStores:
+        self.way.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.way.__exit__()
+        for store in self.stores:
+            store.stop()
+
+    @property
+    def settings(self) -> Settings:
+        return settings_for(f"redis://:shared@127.0.0.1:{self.way.port}/0", STORE_CONNECTIONS="6")
+
+    def move(self) -> None:
+        self.way.leads_to(port_of(self.stores[1]))
+
+
+def use_all(store: redis.Redis) -> None:
+    """Opens every connection of the pool."""
+    threads = [threading.Thread(target=lambda: store.eval("return 1", 0)) for _ in range(60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+@pytest.mark.parametrize("state", ["READONLY", "MASTERDOWN", "NOREPLICAS"])
+def test_connections_leave_a_demoted_primary(tmp_path: Path, state: str) -> None:
+    """After a failover behind one address only the first call is refused; reads and listeners move too."""
+    with SwitchableStores(tmp_path) as behind:
+        store = connect(behind.settings, role="web")
+        listener = connect_blocking(behind.settings, role="web", wait=1).pubsub(
+            ignore_subscribe_messages=True
+        )
+        listener.subscribe("wake")
+        eventually(lambda: store.publish("wake", "x") and listener.get_message(timeout=0.1))
+        use_all(store)
+        old, new = behind.admins
+        refuse(old, state)
+        behind.move()
+        with pytest.raises(redis.RedisError) as caught:
+            store.get("k") if state == "MASTERDOWN" else store.set("k", "v")
+        assert state in f"{type(caught.value).__name__} {caught.value}".upper().replace("ERROR", "")
+        assert isinstance(unavailable(caught.value), StoreUnavailable)
+        for number in range(30):
+            assert store.set(f"k{number}", "v")
+        assert new.dbsize() == 30
+
+        def hears() -> bool:
+            new.publish("wake", "x")
+            try:
+                return listener.get_message(timeout=0.1) is not None
+            except redis.ConnectionError:
+                return False
+
+        eventually(hears)
+
+
+def refuse(server: redis.Redis, state: str) -> None:
+    """Brings a real server into a state in which it refuses every write."""
+    if state == "NOREPLICAS":
+        server.config_set("min-replicas-to-write", 1)
+    else:
+        server.config_set("replica-serve-stale-data", "no" if state == "MASTERDOWN" else "yes")
+        server.replicaof("127.0.0.1", free_port())
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        b"-LOADING Redis is loading the dataset in memory",
+        b"-NOAUTH Authentication required.",
+        b"-WRONGPASS invalid username-password pair or user is disabled.",
+        b"-UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+    ],
+)
+def test_refused_connection_is_not_reused(refusal: bytes) -> None:
+    """Loading, a revoked password, a wait cut off by a failover: each is reported to one caller."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        answers = [refusal, b"+PONG"]
+
+        def serve() -> None:
+            while answers:
+                with server.accept()[0] as client:
+                    while data := client.recv(4096):
+                        client.sendall(b"+OK\r\n" * data.count(b"SETNAME"))
+                        if b"PING" in data:
+                            client.sendall(answers.pop(0) + b"\r\n")
+
+        threading.Thread(target=serve, daemon=True).start()
+        store = connect(settings_for(f"redis://127.0.0.1:{server.getsockname()[1]}"), role="cli")
+        with pytest.raises(redis.RedisError) as caught:
+            store.ping()
+        assert unavailable(caught.value) is not None
+        assert store.ping(), "the next one speaks over a new connection"
+        store.close()
+
+
+def test_full_store_is_unavailable(embedded: EmbeddedStore) -> None:
+    """Out of memory and read-only mean 503, in scripts too; a bug of ours stays an error."""
     store = connect(settings_for(embedded.url), role="cli")
     script = "return redis.call('SET', KEYS[1], ARGV[1])"
 
@@ -392,8 +508,8 @@ def test_a_full_store_is_unavailable_and_other_errors_are_bugs(embedded: Embedde
         (redis.exceptions.DataError("x"), False),
     ],
 )
-def test_states_of_the_store_and_mistakes(error: Exception, expected: bool) -> None:
-    """Only what passes by itself is answered with 503."""
+def test_store_errors_are_classified(error: Exception, expected: bool) -> None:
+    """Only temporary errors are answered with 503."""
     assert (unavailable(error) is not None) is expected
 
 
@@ -446,7 +562,7 @@ def server_side(folder: Path, cert: x509.Certificate, key: ec.EllipticCurvePriva
 
 
 class Encrypted:
-    """Three certificates: an authority's, the store's signed by it, and one that signs itself."""
+    """Three certificates: an authority's, the store's signed by it, and a self-signed one."""
 
     def __init__(self, folder: Path, embedded: EmbeddedStore, host: str) -> None:
         self.authority = certificate("authority")
@@ -466,8 +582,8 @@ class Encrypted:
                 return False
 
 
-def test_tls_with_an_authority_of_ones_own(embedded: EmbeddedStore, tmp_path: Path) -> None:
-    """A certificate passes when REDIS_TLS_CA signed it for this host, as a file or as text."""
+def test_tls_with_a_private_authority(embedded: EmbeddedStore, tmp_path: Path) -> None:
+    """A certificate signed by REDIS_TLS_CA for this host is accepted, with the CA as file or text."""
     world = Encrypted(tmp_path, embedded, "127.0.0.1")
     path = tmp_path / "ca.pem"
     path.write_text(pem(world.authority[0]))
@@ -475,8 +591,8 @@ def test_tls_with_an_authority_of_ones_own(embedded: EmbeddedStore, tmp_path: Pa
     assert world.ping(world.signed, REDIS_TLS_CA=pem(world.authority[0]))
 
 
-def test_tls_refuses_what_it_cannot_check(embedded: EmbeddedStore, tmp_path: Path) -> None:
-    """Without the authority, or with a stranger's, or with nobody's, there is no connection."""
+def test_tls_refuses_an_untrusted_certificate(embedded: EmbeddedStore, tmp_path: Path) -> None:
+    """Without the authority, with another one, or with a self-signed certificate, the connection fails."""
     world = Encrypted(tmp_path, embedded, "127.0.0.1")
     assert not world.ping(world.signed)
     assert not world.ping(world.signed, REDIS_TLS_CA=pem(world.stranger[0]))
@@ -484,15 +600,15 @@ def test_tls_refuses_what_it_cannot_check(embedded: EmbeddedStore, tmp_path: Pat
 
 
 def test_tls_checks_the_host_unless_told_otherwise(embedded: EmbeddedStore, tmp_path: Path) -> None:
-    """A certificate for another host is refused with `on` and passes with `ca`."""
+    """A certificate for another host is refused with `on` and accepted with `ca`."""
     world = Encrypted(tmp_path, embedded, "store.example")
     authority = pem(world.authority[0])
     assert not world.ping(world.signed, REDIS_TLS_CA=authority)
     assert world.ping(world.signed, REDIS_TLS_CA=authority, REDIS_TLS_VERIFY="ca")
 
 
-def test_tls_with_a_self_signed_store(embedded: EmbeddedStore, tmp_path: Path) -> None:
-    """With `ca` a self-signed store is known by its own certificate, and no other passes for it."""
+def test_tls_with_a_self_signed_certificate(embedded: EmbeddedStore, tmp_path: Path) -> None:
+    """With `ca` a self-signed store is verified by its own certificate, and no other is accepted."""
     world = Encrypted(tmp_path, embedded, "store.example")
     own = pem(world.alone[0])
     assert world.ping(world.alone, REDIS_TLS_CA=own, REDIS_TLS_VERIFY="ca")
@@ -501,7 +617,7 @@ def test_tls_with_a_self_signed_store(embedded: EmbeddedStore, tmp_path: Path) -
 
 
 def test_tls_only_own_authority_counts(embedded: EmbeddedStore, tmp_path: Path) -> None:
-    """With REDIS_TLS_CA the system's authorities no longer vouch for the store."""
+    """With REDIS_TLS_CA the system's authorities are not trusted for the store."""
     world = Encrypted(tmp_path, embedded, "127.0.0.1")
     settings = settings_for("rediss://127.0.0.1", REDIS_TLS_CA=pem(world.authority[0]))
     context = connect(settings, role="cli").connection_pool.connection_kwargs["tls"]
@@ -513,6 +629,6 @@ def test_tls_only_own_authority_counts(embedded: EmbeddedStore, tmp_path: Path) 
 
 
 def test_tls_can_be_left_unchecked(embedded: EmbeddedStore, tmp_path: Path) -> None:
-    """`off` encrypts without knowing to whom; production refuses it elsewhere."""
+    """`off` encrypts without verification; production refuses it for remote stores."""
     world = Encrypted(tmp_path, embedded, "store.example")
     assert world.ping(world.alone, REDIS_TLS_VERIFY="off")

@@ -1,4 +1,4 @@
-"""The supervisor of `worker work` with real processes that do one strange thing each."""
+"""The supervisor of `worker work` with real child processes, each misbehaving in one way."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from pathlib import Path
 import pytest
 import redis
 
-from worker.executions.record import Execution, from_mapping
-from worker.queue.line import Line
+from worker.engine.record import Execution, from_mapping
 from worker.queue.supervisor import Supervisor
+from worker.queue.supervisor_pipe import SupervisorPipe
 
 FORK = get_context("fork")
 
 
 def execution(id: str, fence: int = 1) -> Execution:
-    given = {"id": id, "lane": "express", "state": "running", "phase": "working", "fence": str(fence)}
-    return from_mapping({name: value.encode() for name, value in given.items()})
+    fields = {"id": id, "lane": "express", "state": "running", "phase": "working", "fence": str(fence)}
+    return from_mapping({name: value.encode() for name, value in fields.items()})
 
 
-class Notes:
-    """Lines that any process may append, and the test reads."""
+class SharedLog:
+    """Lines that any process may append and the test reads."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -39,28 +39,28 @@ class Notes:
     def read(self) -> list[str]:
         return self._path.read_text().splitlines()
 
-    def wait(self, what: str, times: int = 1, seconds: float = 8.0) -> None:
+    def wait(self, line: str, times: int = 1, seconds: float = 8.0) -> None:
         until = time.monotonic() + seconds
-        while self.read().count(what) < times:
-            assert time.monotonic() < until, f"no {what} x {times} in {self.read()}"
+        while self.read().count(line) < times:
+            assert time.monotonic() < until, f"no {line} x {times} in {self.read()}"
             time.sleep(0.01)
 
 
-@pytest.fixture(name="notes")
-def _notes(tmp_path: Path) -> Notes:
-    return Notes(tmp_path / "notes")
+@pytest.fixture(name="shared_log")
+def _shared_log(tmp_path: Path) -> SharedLog:
+    return SharedLog(tmp_path / "notes")
 
 
 Run = Callable[..., int]
 
 
 @pytest.fixture(name="run")
-def _run(notes: Notes) -> Iterator[Run]:
-    """Starts a supervisor in a process of its own; the number of that process."""
+def _run(shared_log: SharedLog) -> Iterator[Run]:
+    """Starts a supervisor in its own process and returns its pid."""
     started = []
 
     def run(
-        child_main: Callable[[str, Line], None],
+        child_main: Callable[[str, SupervisorPipe], None],
         *kinds: str,
         grace: float = 0.5,
         silence: float = 15.0,
@@ -71,7 +71,7 @@ def _run(notes: Notes) -> Iterator[Run]:
             supervisor = Supervisor(
                 kinds=list(kinds),
                 child_main=child_main,
-                requeue=requeue or (lambda id, fence: notes.add(f"requeue {id} {fence}")),
+                requeue=requeue or (lambda id, fence: shared_log.add(f"requeue {id} {fence}")),
                 grace=grace,
                 silence=silence,
             )
@@ -109,65 +109,65 @@ def _sleep_on(number: int = signal.SIGTERM, frame: object = None) -> None:
     return
 
 
-def test_what_a_dead_process_held_is_handed_over(run: Run, notes: Notes) -> None:
-    """An execution that was running is requeued under its fence; one that was finished is not."""
+def test_dead_childs_work_is_handed_back(run: Run, shared_log: SharedLog) -> None:
+    """A running execution is requeued under its fence; a finished one is not."""
 
-    def child(kind: str, line: Line) -> None:
+    def child(kind: str, line: SupervisorPipe) -> None:
         line.running(execution("done", 1), 60)
         line.idle()
         line.running(execution(kind, 7), 60)
-        notes.add("ready")
+        shared_log.add("ready")
         os.kill(os.getpid(), signal.SIGKILL)
 
     run(child, "held")
-    notes.wait("requeue held 7")
-    assert "requeue done 1" not in notes.read()
+    shared_log.wait("requeue held 7")
+    assert "requeue done 1" not in shared_log.read()
 
 
-def test_a_hand_over_is_tried_until_the_store_takes_it(run: Run, notes: Notes) -> None:
-    """A store that is away when a process dies gets to know later, and once."""
+def test_hand_back_is_retried_through_an_outage(run: Run, shared_log: SharedLog) -> None:
+    """If the store is unreachable when a process dies, it is notified later, once."""
 
     def requeue(id: str, fence: int) -> None:
-        notes.add("asked")
-        if notes.read().count("asked") < 3:
+        shared_log.add("asked")
+        if shared_log.read().count("asked") < 3:
             raise redis.ConnectionError("away")
-        notes.add(f"requeue {id} {fence}")
+        shared_log.add(f"requeue {id} {fence}")
 
-    def child(kind: str, line: Line) -> None:
-        if "began" in notes.read():
+    def child(kind: str, line: SupervisorPipe) -> None:
+        if "began" in shared_log.read():
             time.sleep(60)
-        notes.add("began")
+        shared_log.add("began")
         line.running(execution("x", 2), 60)
         os._exit(1)
 
     run(child, "one", requeue=requeue)
-    notes.wait("requeue x 2")
+    shared_log.wait("requeue x 2")
     time.sleep(0.6)
-    assert notes.read().count("asked") == 3
+    assert shared_log.read().count("asked") == 3
 
 
-def test_a_child_that_dies_young_comes_back_with_a_pause(run: Run, notes: Notes) -> None:
-    """A process that cannot start does not become a storm of processes."""
+def test_crashing_child_is_restarted_with_a_delay(run: Run, shared_log: SharedLog) -> None:
+    """A process that fails to start is not restarted in a tight loop."""
 
-    def child(kind: str, line: Line) -> None:
-        notes.add("began")
+    def child(kind: str, line: SupervisorPipe) -> None:
+        shared_log.add("began")
         os._exit(3)
 
     run(child, "one")
-    notes.wait("began", times=2)
+    shared_log.wait("began", times=2)
     time.sleep(0.5)
-    assert len(notes.read()) <= 3
+    assert len(shared_log.read()) <= 3
 
 
-def test_overtime_and_silence_are_ended(run: Run, notes: Notes) -> None:
-    """A process beyond its limit, one mute at work and one mute when idle: all go."""
+def test_overtime_and_silent_children_are_killed(run: Run, shared_log: SharedLog) -> None:
+    """A process past its limit, one silent at work and one silent when idle are all killed."""
 
-    def child(kind: str, line: Line) -> None:
+    def child(kind: str, line: SupervisorPipe) -> None:
         if kind == "idle":
             line.beat()
         else:
             line.running(execution(kind), 0.0 if kind == "late" else 60.0)
-        notes.add(f"{kind} {os.getpid()}")
+        shared_log.add(f"{kind} {os.getpid()}")
         if kind == "late":
             for _ in range(100):
                 line.beat()
@@ -175,76 +175,76 @@ def test_overtime_and_silence_are_ended(run: Run, notes: Notes) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
 
     run(child, "late", "mute", "idle", silence=1.5)
-    notes.wait("requeue late 1")
-    notes.wait("requeue mute 1")
-    first = [line.split() for line in notes.read() if not line.startswith("requeue")]
+    shared_log.wait("requeue late 1")
+    shared_log.wait("requeue mute 1")
+    first = [line.split() for line in shared_log.read() if not line.startswith("requeue")]
     for kind, pid in first[:3]:
         assert _gone(int(pid)), kind
 
 
-def test_a_process_that_says_nothing_of_itself_is_left_alone(run: Run, notes: Notes) -> None:
-    """Silence counts only after a first sign: the clock has no work to be lost and gives none."""
+def test_child_without_reports_is_left_alone(run: Run, shared_log: SharedLog) -> None:
+    """A child that has not reported yet is not killed for silence."""
 
-    def child(kind: str, line: Line) -> None:
-        notes.add("began")
+    def child(kind: str, line: SupervisorPipe) -> None:
+        shared_log.add("began")
         time.sleep(60)
 
     run(child, "clock", silence=0.3)
-    notes.wait("began")
+    shared_log.wait("began")
     time.sleep(1.0)
-    assert notes.read() == ["began"]
+    assert shared_log.read() == ["began"]
 
 
-def test_a_process_that_asks_for_its_end_gets_it(run: Run, notes: Notes) -> None:
-    """`kill` on the line is kill -9, and its work is handed over."""
+def test_child_that_asks_to_be_killed_is_killed(run: Run, shared_log: SharedLog) -> None:
+    """`kill` on the pipe means kill -9, and the work is handed back."""
 
-    def child(kind: str, line: Line) -> None:
+    def child(kind: str, line: SupervisorPipe) -> None:
         line.running(execution(kind), 60)
         line.kill_me()
         time.sleep(60)
 
     run(child, "one")
-    notes.wait("requeue one 1")
+    shared_log.wait("requeue one 1")
 
 
-def test_a_closed_line_is_the_end(run: Run, notes: Notes) -> None:
-    """A process that closes what it talks through, as careless code does with all it has open, goes."""
+def test_child_that_closes_its_pipe_is_killed(run: Run, shared_log: SharedLog) -> None:
+    """A child that closes its supervisor pipe is killed."""
 
-    def child(kind: str, line: Line) -> None:
+    def child(kind: str, line: SupervisorPipe) -> None:
         line.running(execution(kind), 60)
-        notes.add(f"pid {os.getpid()}")
+        shared_log.add(f"pid {os.getpid()}")
         os.closerange(3, 256)
         time.sleep(60)
 
     run(child, "one")
-    notes.wait("requeue one 1")
-    assert _gone(int(notes.read()[0].split()[1]))
+    shared_log.wait("requeue one 1")
+    assert _gone(int(shared_log.read()[0].split()[1]))
 
 
-def test_what_a_process_started_ends_with_it(run: Run, notes: Notes) -> None:
-    """A copy that holds the line open neither hides the death nor outlives it."""
+def test_grandchildren_end_with_the_child(run: Run, shared_log: SharedLog) -> None:
+    """A copy of the child that holds the pipe open neither hides its death nor outlives it."""
 
-    def child(kind: str, line: Line) -> None:
-        if notes.read():
+    def child(kind: str, line: SupervisorPipe) -> None:
+        if shared_log.read():
             time.sleep(60)
         line.running(execution(kind), 60)
         copy = os.fork()
         if copy == 0:
             time.sleep(60)
             os._exit(0)
-        notes.add(f"copy {copy}")
+        shared_log.add(f"copy {copy}")
         os.kill(os.getpid(), signal.SIGKILL)
 
     run(child, "one")
-    notes.wait("requeue one 1", seconds=2)
-    assert _gone(int(notes.read()[0].split()[1]))
+    shared_log.wait("requeue one 1", seconds=2)
+    assert _gone(int(shared_log.read()[0].split()[1]))
 
 
-def test_a_request_to_stop_reaches_every_child(run: Run, notes: Notes) -> None:
-    """SIGTERM at any moment, also while children are being started, ends all within the grace."""
+def test_stop_request_reaches_every_child(run: Run, shared_log: SharedLog) -> None:
+    """SIGTERM at any moment, even while children are being started, ends all within the grace."""
 
-    def child(kind: str, line: Line) -> None:
-        notes.add(f"pid {os.getpid()}")
+    def child(kind: str, line: SupervisorPipe) -> None:
+        shared_log.add(f"pid {os.getpid()}")
         time.sleep(60)
 
     for delay in (0.0, 0.005, 0.01, 0.02, 0.05):
@@ -252,42 +252,42 @@ def test_a_request_to_stop_reaches_every_child(run: Run, notes: Notes) -> None:
         time.sleep(0.03 + delay)
         os.kill(pid, signal.SIGTERM)
         assert _gone(pid, 3), delay
-        assert all(_gone(int(line.split()[1]), 1) for line in notes.read())
+        assert all(_gone(int(line.split()[1]), 1) for line in shared_log.read())
 
 
-def test_a_child_that_will_not_leave_is_made_to(run: Run, notes: Notes) -> None:
-    """Whoever ignores SIGTERM is killed some seconds after its grace, and its work handed over."""
+def test_unresponsive_child_is_killed_at_shutdown(run: Run, shared_log: SharedLog) -> None:
+    """A child that ignores SIGTERM is killed some seconds after its grace, and its work handed back."""
 
-    def child(kind: str, line: Line) -> None:
+    def child(kind: str, line: SupervisorPipe) -> None:
         signal.signal(signal.SIGTERM, _sleep_on)
         line.running(execution(kind), 60)
-        notes.add("ready")
+        shared_log.add("ready")
         while True:
             time.sleep(1)
             line.beat()
 
     pid = run(child, "one", grace=0.0)
-    notes.wait("ready")
+    shared_log.wait("ready")
     asked = time.monotonic()
     os.kill(pid, signal.SIGTERM)
     assert _gone(pid, 10)
     assert 4 < time.monotonic() - asked < 8
-    assert notes.read().count("requeue one 1") == 1
+    assert shared_log.read().count("requeue one 1") == 1
 
 
-def test_no_child_outlives_its_supervisor(run: Run, notes: Notes) -> None:
-    """kill -9 of the parent takes the children with it, whatever they ignore."""
+def test_no_child_outlives_its_supervisor(run: Run, shared_log: SharedLog) -> None:
+    """kill -9 of the parent ends the children too, whatever signals they ignore."""
 
-    def child(kind: str, line: Line) -> None:
+    def child(kind: str, line: SupervisorPipe) -> None:
         signal.signal(signal.SIGTERM, _sleep_on)
-        notes.add(f"pid {os.getpid()}")
-        notes.add("ready")
+        shared_log.add(f"pid {os.getpid()}")
+        shared_log.add("ready")
         while True:
             time.sleep(1)
 
     pid = run(child, "one", "two")
-    notes.wait("ready", times=2)
+    shared_log.wait("ready", times=2)
     os.kill(pid, signal.SIGKILL)
-    for line in notes.read():
+    for line in shared_log.read():
         if line.startswith("pid"):
             assert _gone(int(line.split()[1]), 2)

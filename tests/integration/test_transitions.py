@@ -1,22 +1,27 @@
-"""Every script that moves an execution: what it allows, what it refuses, what it leaves behind."""
+"""Every script that changes an execution: what it allows, refuses and writes."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.engine import ERROR, HOUR, LEASE, SECOND, Engine
-from worker.errors import Conflict, NotFound
-from worker.executions.states import Lane, Phase, State
-from worker.executions.store import New
-from worker.ids import new_id
+from worker.core.errors import Conflict, NotFound
+from worker.core.ids import new_id
+from worker.core.states import Lane, Phase, State
+from worker.engine.answers import StepBeginAnswer
+from worker.engine.creation import NewExecution
+from worker.remote.external_calls import StoreExternalCalls
+from worker.store.scripts import Reply
 
 
-def test_creation_makes_a_pending_record_with_one_event(engine: Engine) -> None:
-    """What was given is in the record, the log begins with execution.created, and a taker can find it."""
+def test_create_writes_a_pending_record_and_one_event(engine: Engine) -> None:
+    """The record has all given values, the log begins with execution.created, and a taker can find it."""
     id = engine.new(lane=Lane.EXPRESS, labels={"k": "v"}, input=b'{"x":[]}')
     execution = engine.get(id)
     assert (execution.state, execution.phase, execution.attempt, execution.fence) == (
@@ -36,14 +41,14 @@ def test_creation_makes_a_pending_record_with_one_event(engine: Engine) -> None:
 @pytest.mark.parametrize(
     ("lane", "express", "queued"), [(Lane.EXPRESS, 1, 1), (Lane.QUEUE, 0, 1), (Lane.REMOTE, 0, 0)]
 )
-def test_the_lane_decides_where_it_waits(engine: Engine, lane: Lane, express: int, queued: int) -> None:
-    """Only the express lane has a list of its own; a remote execution stands in no queue."""
+def test_queue_follows_the_lane(engine: Engine, lane: Lane, express: int, queued: int) -> None:
+    """Only the express lane has its own list; a remote execution is in no queue."""
     engine.new(lane=lane)
     assert engine.client.llen(engine.keys.express) == express
     assert engine.client.zcard(engine.keys.queued) == queued
 
 
-def test_many_remote_executions_do_not_hide_a_lost_one(engine: Engine) -> None:
+def test_waiting_remote_executions_do_not_hide_lost_ones(engine: Engine) -> None:
     """The clock finds a queued record that RQ lost, however many wait for remote agents."""
     for _ in range(120):
         engine.new(lane=Lane.REMOTE)
@@ -54,13 +59,13 @@ def test_many_remote_executions_do_not_hide_a_lost_one(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("by", ["id", "key"])
-def test_parallel_creation_makes_one(engine: Engine, by: str) -> None:
-    """However many create with the same id or the same key, one record is made and all learn its id."""
+def test_parallel_creation_creates_one(engine: Engine, by: str) -> None:
+    """Concurrent creation with the same id or key makes one record, and all callers get its id."""
     id = new_id()
 
     def create(_: int) -> tuple[bool, str]:
         return engine.store.create(
-            New(
+            NewExecution(
                 id=id if by == "id" else new_id(),
                 agent="a",
                 door="test",
@@ -75,21 +80,21 @@ def test_parallel_creation_makes_one(engine: Engine, by: str) -> None:
         )
 
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(create, range(40)))
-    assert Counter(new for new, _ in made) == {True: 1, False: 39}
-    assert len({id for _, id in made}) == 1
+        created = list(pool.map(create, range(40)))
+    assert Counter(new for new, _ in created) == {True: 1, False: 39}
+    assert len({id for _, id in created}) == 1
     assert engine.store.count(engine.keys.everything) == 1
-    assert engine.kinds(made[0][1]) == ["execution.created"]
+    assert engine.kinds(created[0][1]) == ["execution.created"]
 
 
-def test_keys_of_two_scopes_are_two_keys(engine: Engine) -> None:
-    """A colon in a scope or a key does not let one caller meet another's execution."""
+def test_idempotency_keys_are_scoped(engine: Engine) -> None:
+    """A colon in a scope or a key does not let one caller reach another's execution."""
     first = engine.new(scope="a", key="b:c")
     assert engine.new(scope="a:b", key="c") != first
     assert engine.keys.by_label("a", "b:c") != engine.keys.by_label("a:b", "c")
 
 
-def test_taking_grants_a_lease_once(engine: Engine) -> None:
+def test_take_grants_one_lease(engine: Engine) -> None:
     """The first taker gets fence 1 and attempt 1; a second one gets nothing."""
     id = engine.new()
     execution = engine.take(id)
@@ -100,7 +105,7 @@ def test_taking_grants_a_lease_once(engine: Engine) -> None:
 
 
 def test_parallel_takers_get_one_lease(engine: Engine) -> None:
-    """Of many who try at once, exactly one is granted the lease."""
+    """Of many concurrent takers, exactly one gets the lease."""
     id = engine.new()
     with ThreadPoolExecutor(8) as pool:
         found = list(
@@ -114,15 +119,15 @@ def test_parallel_takers_get_one_lease(engine: Engine) -> None:
 
 @pytest.mark.parametrize("phase", [Phase.OFFERED, Phase.VERIFYING, Phase.SETTLING, Phase.PAYMENT_DUE])
 def test_only_the_working_phase_is_taken(engine: Engine, phase: Phase) -> None:
-    """While money has the word, nobody gets the lease and no queue is told."""
+    """While the phase waits for money, no taker gets the lease and no queue gets a message."""
     id = engine.new(phase=phase, lane=Lane.EXPRESS)
     assert engine.store.take(id, lease_us=LEASE, worker="w", session=new_id()) is None
     assert engine.store.hint(id) == ("gone", "")
     assert engine.client.llen(engine.keys.express) == 0
 
 
-def test_what_has_ended_or_is_too_old_is_not_taken(engine: Engine) -> None:
-    """A hint left in a queue after the end, or past the last moment, finds nothing to run."""
+def test_ended_or_expired_work_is_not_taken(engine: Engine) -> None:
+    """A message left in a queue after the end, or past the age limit, finds nothing to run."""
     cancelled, old = engine.new(lane=Lane.EXPRESS), engine.new(timeout_us=SECOND)
     engine.cancel(cancelled)
     engine.advance(2)
@@ -132,8 +137,8 @@ def test_what_has_ended_or_is_too_old_is_not_taken(engine: Engine) -> None:
     assert engine.kinds(cancelled) == ["execution.created", "execution.cancelled"]
 
 
-def test_a_lease_ends_with_the_run_limit(engine: Engine) -> None:
-    """Neither the first lease nor a renewal reaches past the run limit or the last moment."""
+def test_lease_ends_with_the_run_limit(engine: Engine) -> None:
+    """Neither the first lease nor a renewal extends past the run limit or the age limit."""
     execution = engine.running(run_limit_us=8 * SECOND)
     assert engine.store.renew(execution.id, 1, LEASE) == "held"
     engine.advance(4)
@@ -141,11 +146,11 @@ def test_a_lease_ends_with_the_run_limit(engine: Engine) -> None:
     [(_, until)] = engine.client.zrange(engine.keys.leases, 0, -1, withscores=True)
     assert until == execution.run_until == execution.started + 8 * SECOND
     short = engine.running(run_limit_us=HOUR, timeout_us=3 * SECOND)
-    assert int(short.raw["lease"]) == short.run_until == short.ends_by
+    assert engine.stored(short.id, "lease") == short.run_until == short.ends_by
 
 
-def test_renewal_tells_overtime_from_loss(engine: Engine) -> None:
-    """Exactly at the limit a holder hears overtime; after its lease it hears lost."""
+def test_renewal_distinguishes_overtime_from_loss(engine: Engine) -> None:
+    """Exactly at the limit a renewal returns overtime; after the lease it returns lost."""
     execution = engine.running(run_limit_us=3 * SECOND)
     engine.client.set(engine.keys.test_clock, 0)
     assert engine.store.renew(execution.id, 2, LEASE) == "lost"
@@ -156,15 +161,15 @@ def test_renewal_tells_overtime_from_loss(engine: Engine) -> None:
 
 
 def late(engine: Engine, id: str, fence: int) -> dict[str, object]:
-    """What every script says to whoever writes under this fence."""
+    """What every script returns to a writer under this fence."""
     store = engine.store
     holder = replace(engine.get(id), fence=fence)
     return {
         "renew": store.renew(id, fence, LEASE),
         "append": store.append(id, fence, 1, [("progress.updated", b"{}")], {"message": "late"}),
         "remember": store.remember(id, fence, "once:x", b"1"),
-        "step_begin": engine.begin(holder)[0],
-        "step_end": store.step_end(id, fence, new_id(), "succeeded", b"1", b"{}")[0],
+        "step_begin": engine.begin(holder).answer,
+        "step_end": store.step_end(id, fence, new_id(), "succeeded", b"1", b"{}").answer,
         "park": store.park(id, fence, ERROR, "retry"),
         "seal": engine.seal(id, fence),
         "requeue": store.requeue(id, fence, "transient")[0],
@@ -175,8 +180,8 @@ REFUSED = {
     "renew": "lost",
     "append": "lost",
     "remember": None,
-    "step_begin": b"lost",
-    "step_end": b"lost",
+    "step_begin": "lost",
+    "step_end": "lost",
     "requeue": "gone",
     "park": "lost",
     "seal": "lost",
@@ -184,8 +189,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("fence", [0, 1, 3, 99])
-def test_a_late_writer_is_refused_by_every_script(engine: Engine, fence: int) -> None:
-    """Under another fence than the present one nothing can be written, and nothing changes."""
+def test_stale_writer_is_refused_by_every_script(engine: Engine, fence: int) -> None:
+    """Under any fence but the current one nothing can be written, and nothing changes."""
     id = engine.new()
     engine.take(id)
     engine.advance(6)
@@ -196,22 +201,22 @@ def test_a_late_writer_is_refused_by_every_script(engine: Engine, fence: int) ->
     assert engine.whole() == before
 
 
-def test_a_lapsed_holder_is_refused_before_anybody_noticed(engine: Engine) -> None:
-    """The lease counts, not the clock's diligence: one microsecond after it, its holder is late."""
+def test_expired_lease_holder_is_refused(engine: Engine) -> None:
+    """The lease decides, not the clock's tick: one microsecond after it, its holder is refused."""
     id = engine.running().id
     engine.advance(5.001)
     before = engine.store.events(id)
     refused = late(engine, id, 1)
-    # Giving the work away is allowed to whoever held it last: that writes nothing of the work.
+    # The last holder may hand the work back: that writes nothing of the work.
     assert refused.pop("requeue") == "queued"
-    assert refused == {name: said for name, said in REFUSED.items() if name != "requeue"}
+    assert refused == {name: answer for name, answer in REFUSED.items() if name != "requeue"}
     assert [event.kind for event in engine.store.events(id)[len(before) :]] == ["execution.reset"]
     assert engine.store.steps(id) == {}
 
 
 @pytest.mark.parametrize("state", ["pending", "completed", "cancelled", "unknown"])
-def test_without_a_run_nothing_is_written_about_work(engine: Engine, state: str) -> None:
-    """In any other state than running, the scripts of a holder refuse and change nothing."""
+def test_work_events_require_a_run(engine: Engine, state: str) -> None:
+    """In any state but running, the scripts of a holder refuse and change nothing."""
     execution = engine.running()
     id = execution.id
     if state == "pending":
@@ -223,19 +228,19 @@ def test_without_a_run_nothing_is_written_about_work(engine: Engine, state: str)
     else:
         id = new_id()
     before = engine.whole()
-    said = {
+    answers = {
         "renew": engine.store.renew(id, 1, LEASE),
         "append": engine.store.append(id, 1, 1, [("progress.updated", b"{}")]),
         "remember": engine.store.remember(id, 1, "once:x", b"1"),
-        "step_end": engine.store.step_end(id, 1, new_id(), "succeeded", b"1", b"{}")[0],
+        "step_end": engine.store.step_end(id, 1, new_id(), "succeeded", b"1", b"{}").answer,
         "requeue": engine.store.requeue(id, 1, "transient")[0],
         "lapse": engine.lapse(id)[0],
     }
-    assert said == {
+    assert answers == {
         "renew": "lost",
         "append": "lost",
         "remember": None,
-        "step_end": b"lost",
+        "step_end": "lost",
         "requeue": "gone",
         "lapse": "gone",
     }
@@ -244,8 +249,8 @@ def test_without_a_run_nothing_is_written_about_work(engine: Engine, state: str)
     assert engine.whole() == before
 
 
-def test_a_crash_counts_and_the_third_one_is_the_last(engine: Engine) -> None:
-    """A lapsed lease takes an attempt; after three the execution fails with the error given for it."""
+def test_third_crash_is_the_last(engine: Engine) -> None:
+    """An expired lease uses an attempt; after three the execution fails with the error given for it."""
     id = engine.new()
     for attempt in (1, 2, 3):
         assert engine.take(id).attempt == attempt
@@ -259,8 +264,8 @@ def test_a_crash_counts_and_the_third_one_is_the_last(engine: Engine) -> None:
     assert reset.data() == {"reason": "lease_lapsed", "from_status": "running"}
 
 
-def test_a_hand_back_does_not_count(engine: Engine) -> None:
-    """However often work is handed back, its attempt stays; the fence still grows."""
+def test_hand_back_uses_no_attempt(engine: Engine) -> None:
+    """However often work is handed back, its attempt stays; the fence still increases."""
     id = engine.new()
     for fence in range(1, 8):
         execution = engine.take(id)
@@ -269,8 +274,8 @@ def test_a_hand_back_does_not_count(engine: Engine) -> None:
     assert engine.store.stats()['worker_resets_total{reason="handed_back"}'] == b"7"
 
 
-def test_a_passing_fault_counts_and_waits(engine: Engine) -> None:
-    """After a transient fault the execution is due only after its delay, and then has one attempt less."""
+def test_transient_failure_uses_an_attempt_and_waits(engine: Engine) -> None:
+    """After a transient failure the execution is due only after its delay, with one attempt less."""
     id = engine.new(lane=Lane.EXPRESS)
     engine.client.delete(engine.keys.express)
     engine.take(id)
@@ -285,23 +290,23 @@ def test_a_passing_fault_counts_and_waits(engine: Engine) -> None:
     assert engine.client.zcard(engine.keys.timers) == 0
 
 
-def test_a_delay_in_the_past_is_none(engine: Engine) -> None:
-    """A hand-over whose time is already there queues at once."""
+def test_past_delay_means_none(engine: Engine) -> None:
+    """A hand-back whose time is in the past queues immediately."""
     id = engine.running().id
     assert engine.store.requeue(id, 1, "transient", delay_us=-5 * SECOND) == ("queued", "queue")
     assert engine.take(id).attempt == 2
 
 
-def test_a_hint_puts_an_id_into_the_express_lane_once(engine: Engine) -> None:
-    """Looking for a record that is still in its list does not double it."""
+def test_express_lane_holds_an_id_once(engine: Engine) -> None:
+    """Re-sending an id that is still in its list does not duplicate it."""
     id = engine.new(lane=Lane.EXPRESS)
     for _ in range(3):
         assert engine.store.hint(id) == ("queued", "express")
     assert engine.client.lrange(engine.keys.express, 0, -1) == [id.encode()]
 
 
-def test_overtime_ends_without_another_try(engine: Engine) -> None:
-    """A lease that lapsed at the run limit fails the execution at its first attempt."""
+def test_overtime_is_not_retried(engine: Engine) -> None:
+    """A lease that expired at the run limit fails the execution at its first attempt."""
     id = engine.running(run_limit_us=2 * SECOND).id
     engine.advance(3)
     assert engine.store.requeue(id, None, "lease_lapsed", crashed=ERROR, overtime=b'{"code":"OVER"}') == (
@@ -316,16 +321,16 @@ def test_overtime_ends_without_another_try(engine: Engine) -> None:
     [("sla_by", "SLOW"), ("ends_by", "LATE"), (None, "OVER")],
     ids=["latency", "deadline", "-"],
 )
-def test_overtime_says_which_promise_it_broke(engine: Engine, field: str | None, code: str) -> None:
-    """Work that was cut short by a promised latency or a contract's deadline fails with that reason."""
+def test_overtime_names_the_violated_limit(engine: Engine, field: str | None, code: str) -> None:
+    """Work cut short by a promised latency or a contract's deadline fails with that reason."""
     id = engine.running(run_limit_us=2 * SECOND).id
     engine.client.hset(engine.keys.record(id), "contract", "ref")
     if field is not None:
         engine.client.hset(engine.keys.record(id), field, engine.store.now() + 2 * SECOND)
     engine.advance(3)
     payloads = {
-        name: b'{"code":"%s"}' % told
-        for name, told in (
+        name: b'{"code":"%s"}' % change
+        for name, change in (
             ("crashed", b"C"),
             ("overtime", b"OVER"),
             ("latency", b"SLOW"),
@@ -336,48 +341,49 @@ def test_overtime_says_which_promise_it_broke(engine: Engine, field: str | None,
     assert engine.get(id).error == {"code": code}
 
 
-def test_the_clock_takes_only_what_has_lapsed(engine: Engine) -> None:
-    """A lease that holds is neither taken nor listed; one that lapsed is listed."""
+def test_clock_takes_only_expired_leases(engine: Engine) -> None:
+    """A valid lease is neither taken nor listed; an expired one is listed."""
     execution = engine.running()
     assert engine.lapse(execution.id) == ("gone", "")
-    assert engine.store.due(tree="t", queued_age_us=SECOND, retention_us=HOUR).lapsed == []
+    assert engine.store.due(tree="t", retention_us=HOUR).lapsed == []
     engine.advance(5.001)
-    assert engine.store.due(tree="t", queued_age_us=SECOND, retention_us=HOUR).lapsed == [execution.id]
+    assert engine.store.due(tree="t", retention_us=HOUR).lapsed == [execution.id]
 
 
 def at(engine: Engine, moment: int) -> None:
-    """Stops the store's clock at a microsecond."""
-    engine.store.scripts._preamble = f"local function now() return {moment} end\n"
+    """Stops the store's clock at the given microsecond."""
+    whole = "local function whole(n) return string.format('%.0f', n) end\n"
+    engine.store.scripts._prelude = f"{whole}local function now() return {moment} end\n"
     engine.store.scripts._loaded.clear()
 
 
-def test_every_limit_is_exact_to_the_microsecond(engine: Engine) -> None:
-    """In its last microsecond a lease holds for everybody; in the next one only the clock may act."""
+def test_limits_are_exact_to_the_microsecond(engine: Engine) -> None:
+    """In its last microsecond a lease holds for all callers; in the next only the clock may act."""
     store, start = engine.store, 1_800_000_000_000_000
     at(engine, start)
     ids = [engine.running(timeout_us=LEASE).id for _ in range(2)]
-    step = engine.begin(engine.get(ids[0]), timeout_us=LEASE)[1].decode()
+    step = engine.begin(engine.get(ids[0]), timeout_us=LEASE).text()
     for offset in (0, LEASE):
         at(engine, start + offset)
         assert store.append(ids[0], 1, offset, [("x", b"{}")]) == "ok"
         assert engine.lapse(ids[0]) == ("gone", "")
-        assert store.due(tree="t", queued_age_us=HOUR, retention_us=HOUR).lapsed == []
+        assert store.due(tree="t", retention_us=HOUR).lapsed == []
     assert store.renew(ids[0], 1, LEASE) == "overtime"
-    due = store.due(tree="t", queued_age_us=HOUR, retention_us=HOUR)
+    due = store.due(tree="t", retention_us=HOUR)
     assert (sorted(due.deadlines), due.steps) == (sorted(ids), [(ids[0], step)])
     at(engine, start + LEASE - 1)
     assert (engine.expire(ids[0]), store.step_expire(ids[0], step, ERROR)) == ("gone", "gone")
-    assert store.due(tree="t", queued_age_us=HOUR, retention_us=HOUR).deadlines == []
+    assert store.due(tree="t", retention_us=HOUR).deadlines == []
     at(engine, start + LEASE + 1)
     assert store.append(ids[0], 1, 9, [("x", b"{}")]) == "lost"
-    assert sorted(store.due(tree="t", queued_age_us=HOUR, retention_us=HOUR).lapsed) == sorted(ids)
+    assert sorted(store.due(tree="t", retention_us=HOUR).lapsed) == sorted(ids)
     assert engine.lapse(ids[0]) == ("failed", "")
     at(engine, start + LEASE)
     assert engine.expire(ids[1]) == "failed"
 
 
-def test_a_timer_is_due_in_its_very_microsecond(engine: Engine) -> None:
-    """One microsecond early nobody gets the lease, on time somebody does."""
+def test_timer_is_due_at_its_exact_microsecond(engine: Engine) -> None:
+    """One microsecond early no taker gets the lease; on time one does."""
     start = 1_800_000_000_000_000
     at(engine, start)
     id = engine.running().id
@@ -390,17 +396,17 @@ def test_a_timer_is_due_in_its_very_microsecond(engine: Engine) -> None:
     assert engine.take(id).fence == 2
 
 
-def test_two_hand_overs_of_one_loss_are_one(engine: Engine) -> None:
-    """The supervisor and the clock both notice a death; the execution is queued and counted once."""
+def test_concurrent_hand_backs_are_one(engine: Engine) -> None:
+    """Supervisor and clock both detect a death; the execution is queued and counted once."""
     id = engine.running().id
     engine.advance(6)
-    said = [engine.store.requeue(id, 1, "process_lost")[0], engine.lapse(id)[0]]
-    assert said == ["queued", "gone"]
+    answers = [engine.store.requeue(id, 1, "process_lost")[0], engine.lapse(id)[0]]
+    assert answers == ["queued", "gone"]
     assert engine.take(id).attempt == 2
 
 
-def test_sealing_completes_and_is_repeatable(engine: Engine) -> None:
-    """The terminal event is the last of the log; the same seal again says ok and writes nothing."""
+def test_seal_completes_and_is_idempotent(engine: Engine) -> None:
+    """The terminal event is the log's last; the same seal again returns ok and writes nothing."""
     execution = engine.running()
     assert engine.seal(execution.id, 1, output=b'{"a":[]}') == "ok"
     ended = engine.get(execution.id)
@@ -414,7 +420,7 @@ def test_sealing_completes_and_is_repeatable(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("first", ["cancel", "seal", "expire", "lapse"])
-def test_the_first_end_wins(engine: Engine, first: str) -> None:
+def test_first_end_wins(engine: Engine, first: str) -> None:
     """Of cancel, seal, expiry and crash, the first ends the execution and the others are refused."""
     id = engine.running(attempts=1, timeout_us=LEASE).id
     ends = {
@@ -441,7 +447,7 @@ def test_the_first_end_wins(engine: Engine, first: str) -> None:
     )
 
 
-def test_cancel_and_seal_at_once_have_one_winner(engine: Engine) -> None:
+def test_concurrent_cancel_and_seal_have_one_winner(engine: Engine) -> None:
     """In a real race each execution ends once, as the winner was told."""
     with ThreadPoolExecutor(2) as pool:
         for _ in range(30):
@@ -454,8 +460,8 @@ def test_cancel_and_seal_at_once_have_one_winner(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "running"])
-def test_cancel_works_before_and_during_the_run(engine: Engine, state: str) -> None:
-    """A cancelled execution leaves every list it waited in, and its open steps end with it."""
+def test_cancel_before_and_during_the_run(engine: Engine, state: str) -> None:
+    """A cancelled execution leaves every list it was in, and its open steps end with it."""
     id = engine.new(lane=Lane.EXPRESS)
     if state == "running":
         engine.begin(engine.take(id))
@@ -467,15 +473,15 @@ def test_cancel_works_before_and_during_the_run(engine: Engine, state: str) -> N
     assert engine.store.stats()['worker_executions_total{status="cancelled"}'] == b"1"
 
 
-def test_after_the_seal_only_money_moves_it(engine: Engine) -> None:
-    """A sealed result waiting for its payment is not cancelled, expired, taken back or written to."""
+def test_only_money_changes_a_sealed_execution(engine: Engine) -> None:
+    """A sealed result awaiting its payment cannot be cancelled, expired, taken back or written to."""
     execution = engine.running(timeout_us=8 * SECOND)
     engine.client.hset(
         engine.keys.record(execution.id), mapping={"sealed_by": "1", "phase": Phase.SETTLING.value}
     )
     assert engine.store.append(execution.id, 1, 1, [("x", b"{}")]) == "lost"
     assert engine.store.renew(execution.id, 1, LEASE) == "lost"
-    assert engine.begin(execution) == [b"lost"]
+    assert engine.begin(execution) == Reply(StepBeginAnswer.LOST, [])
     engine.advance(9)
     assert engine.cancel(execution.id) == "sealed"
     assert engine.expire(execution.id) == "gone"
@@ -486,22 +492,22 @@ def test_after_the_seal_only_money_moves_it(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("state", ["pending", "running"])
-def test_an_old_execution_expires(engine: Engine, state: str) -> None:
-    """Past its last moment an execution fails, not before, and once."""
+def test_old_execution_expires(engine: Engine, state: str) -> None:
+    """An execution fails once it is past its age limit, not before, and once."""
     id = engine.new(timeout_us=10 * SECOND)
     if state == "running":
         engine.take(id)
     assert engine.expire(id) == "gone"
     engine.advance(10.1)
-    assert engine.store.due(tree="t", queued_age_us=HOUR, retention_us=HOUR).deadlines == [id]
+    assert engine.store.due(tree="t", retention_us=HOUR).deadlines == [id]
     assert engine.expire(id) == "failed"
     assert engine.expire(id) == "gone"
     assert engine.kinds(id)[-1] == "execution.failed"
     assert engine.client.zcard(engine.keys.deadlines) == 0
 
 
-def test_signals_are_written_while_it_lives(engine: Engine) -> None:
-    """A signal to a pending or running execution is a fact in its log; afterwards it is refused."""
+def test_signals_are_accepted_while_it_runs(engine: Engine) -> None:
+    """A signal to a pending or running execution is logged; afterwards it is refused."""
     id = engine.new()
     engine.executions.signal(id, "x", [])
     engine.take(id)
@@ -514,8 +520,8 @@ def test_signals_are_written_while_it_lives(engine: Engine) -> None:
     assert engine.log(id, "signal.received")[0].payload == b'{"signal_type":"x","payload":[]}'
 
 
-def test_facts_are_written_once_however_often_they_are_sent(engine: Engine) -> None:
-    """The same write number again is ok and writes nothing; the next one is written."""
+def test_events_are_idempotent(engine: Engine) -> None:
+    """A repeated write number returns ok and writes nothing; the next one is written."""
     id = engine.running().id
     for _ in range(3):
         assert engine.store.append(id, 1, 1, [("progress.updated", b"{}")], {"message": "m"}) == "ok"
@@ -524,8 +530,8 @@ def test_facts_are_written_once_however_often_they_are_sent(engine: Engine) -> N
     assert engine.get(id).message == "m"
 
 
-def test_sequences_have_no_gaps_under_parallel_writers(engine: Engine) -> None:
-    """Whoever writes at the same time, positions count 1, 2, 3 and event ids sort like them."""
+def test_sequences_have_no_gaps(engine: Engine) -> None:
+    """With concurrent writers, positions count 1, 2, 3 and event ids sort in the same order."""
     execution = engine.running()
 
     def write(n: int) -> None:
@@ -544,14 +550,14 @@ def test_sequences_have_no_gaps_under_parallel_writers(engine: Engine) -> None:
     assert times == sorted(times)
 
 
-def test_values_are_kept_as_the_first_run_gave_them(engine: Engine) -> None:
-    """remember answers the first value for ever, tells of it once, and only under the lease."""
+def test_remembered_values_keep_the_first_run(engine: Engine) -> None:
+    """remember always returns the first value, logs it once, and works only under the lease."""
     id = engine.running().id
-    kept = [
+    values = [
         engine.store.remember(id, 1, "once:t", value, kind="file.written", payload=b"{}")
         for value in (b"[]", b"{}")
     ]
-    assert kept == [b"[]", b"[]"]
+    assert values == [b"[]", b"[]"]
     assert len(engine.log(id, "file.written")) == 1
     engine.store.requeue(id, 1, "handed_back")
     engine.take(id)
@@ -560,8 +566,8 @@ def test_values_are_kept_as_the_first_run_gave_them(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("kind", ["retry", "input"])
-def test_a_parked_execution_waits_for_its_seeker(engine: Engine, kind: str) -> None:
-    """Parked work is pending with its error, holds no lease, and neither clock nor taker finds it due."""
+def test_parked_execution_waits_for_its_seeker(engine: Engine, kind: str) -> None:
+    """Parked work is pending with its error, holds no lease, and is due for neither clock nor taker."""
     id = engine.new(lane=Lane.EXPRESS)
     engine.client.delete(engine.keys.express)
     engine.take(id)
@@ -572,22 +578,86 @@ def test_a_parked_execution_waits_for_its_seeker(engine: Engine, kind: str) -> N
     engine.advance(3000)
     assert engine.store.take(id, lease_us=LEASE, worker="w", session=new_id()) is None
     assert engine.store.hint(id) == ("early", "")
-    due = engine.store.due(tree="t", queued_age_us=0, retention_us=HOUR)
-    assert (due.lapsed, due.timers, due.queued) == ([], [], [])
+    due = engine.store.due(tree="t", retention_us=HOUR)
+    assert (due.lapsed, due.timers, engine.store.queued_before(due.at, 10)) == ([], [], [])
     assert engine.client.llen(engine.keys.express) == 0
     assert engine.log(id, "execution.reset")[0].data()["reason"] == "parked"
 
 
-def test_a_retry_keeps_what_succeeded_and_tries_the_rest_again(engine: Engine) -> None:
-    """After parking, finished steps answer, failed and interrupted ones begin anew as steps of their own."""
+def test_retry_keeps_finished_steps(engine: Engine) -> None:
+    """After parking, finished steps are replayed; failed and interrupted ones start as new steps."""
     execution = engine.running()
-    steps = {key: engine.begin(execution, key)[1].decode() for key in ("good", "bad", "open")}
+    steps = {key: engine.begin(execution, key).text() for key in ("good", "bad", "open")}
     for key, outcome in (("good", "succeeded"), ("bad", "failed")):
         engine.store.step_end(execution.id, 1, steps[key], outcome, b'"v"', b"{}")
     engine.store.park(execution.id, 1, ERROR, "retry")
     engine.client.hset(engine.keys.record(execution.id), mapping={"due": "0", "parked": ""})
     execution = engine.take(execution.id)
-    assert engine.begin(execution, "good") == [b"succeeded", steps["good"].encode(), b'"v"']
+    assert engine.begin(execution, "good") == Reply(
+        StepBeginAnswer.SUCCEEDED, [steps["good"].encode(), b'"v"']
+    )
     for key in ("bad", "open"):
-        head, step, attempt = engine.begin(execution, key)
-        assert (head, attempt) == (b"new", b"1") and step.decode() != steps[key]
+        reply = engine.begin(execution, key)
+        assert (reply.answer, reply.values[1]) == ("new", b"1") and reply.text() != steps[key]
+
+
+# Allowed transitions. The remote script tests cover a remote agent's blocked execution running on.
+FOLLOWS = {
+    ("pending", "running"),
+    ("pending", "failed"),
+    ("pending", "cancelled"),
+    ("running", "pending"),
+    ("running", "blocked"),
+    ("running", "completed"),
+    ("running", "failed"),
+    ("running", "cancelled"),
+    ("blocked", "pending"),
+    ("blocked", "failed"),
+    ("blocked", "cancelled"),
+}
+
+
+def test_allowed_state_transitions(engine: Engine) -> None:
+    """Every action in every state moves as in the protocol's table, and no terminal state changes."""
+
+    def waits(job: Any) -> Any:
+        return job.wait("go")
+
+    def execution_in(state: str) -> str:
+        id = engine.agent(waits)
+        if state == "blocked":
+            assert engine.runner().run(id)
+        elif state == "cancelled":
+            engine.cancel(id)
+        elif state != "pending":
+            engine.take(id)
+            if state != "running":
+                engine.seal(id, 1, state)
+        assert engine.get(id).state == state
+        return id
+
+    def old(id: str) -> None:
+        engine.client.hset(engine.keys.record(id), "ends_by", 1)
+        engine.expire(id)
+
+    local = StoreExternalCalls(engine.remote_store, engine.runners, engine.files)
+    acts: list[Callable[[str], object]] = [
+        lambda id: engine.store.take(id, lease_us=LEASE, worker="w", session=new_id()),
+        lambda id: engine.seal(id, 1, "completed"),
+        lambda id: engine.seal(id, 1, "failed"),
+        lambda id: engine.store.requeue(id, 1, "handed_back"),
+        lambda id: engine.store.requeue(id, 1, "process_lost", crashed=ERROR, overtime=ERROR),
+        lambda id: engine.store.park(id, 1, ERROR, "retry"),
+        engine.cancel,
+        old,
+        lambda id: local.wait(id, 1, "go#1", "go", None),
+        lambda id: engine.get(id).state.terminal or engine.executions.signal(id, "go", 1),
+        engine.store.hint,
+    ]
+    seen = set()
+    for state in State:
+        for act in acts:
+            id = execution_in(state)
+            act(id)
+            seen.add((str(state), str(engine.get(id).state)))
+    assert {pair for pair in seen if pair[0] != pair[1]} == FOLLOWS

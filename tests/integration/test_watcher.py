@@ -1,4 +1,4 @@
-"""Waiting for news: nothing is missed, one subscription serves many, and a store that comes back is found."""
+"""Waiting for events: none is missed, one subscription serves many, and outages are survived."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import pytest
 import redis
 
 from tests.engine import Engine, in_thread
-from worker.executions.events import Event
-from worker.executions.store import BATCH
-from worker.executions.watch import Watcher
-from worker.ids import new_id
+from worker.core.ids import new_id
+from worker.engine.events import Event
+from worker.engine.reader import BATCH
+from worker.engine.watch import Watcher
 from worker.local.valkey import EmbeddedStore
 
 
 def until(true: Callable[[], object], seconds: float = 20.0) -> None:
-    """Waits for something that comes by itself; a store that is away or still loading has not said no."""
+    """Polls until the condition holds; an unreachable or loading store counts as not yet."""
     end = time.monotonic() + seconds
     while True:
         with contextlib.suppress(redis.ConnectionError):
@@ -39,8 +39,8 @@ def collect(batches: Iterator[list[Event]]) -> list[int]:
     return [event.sequence for batch in batches for event in batch]
 
 
-def test_nothing_is_missed_while_subscribing(engine: Engine) -> None:
-    """However appends and subscriptions fall together, a follower sees every event once and at once."""
+def test_no_event_is_missed_while_subscribing(engine: Engine) -> None:
+    """However appends and subscriptions interleave, a follower gets every event once, immediately."""
     for _ in range(25):
         id = engine.new()
         seen: list[int] = []
@@ -59,8 +59,8 @@ def test_nothing_is_missed_while_subscribing(engine: Engine) -> None:
         assert time.monotonic() - began < 4
 
 
-def test_many_waiters_share_one_subscription(engine: Engine) -> None:
-    """Two hundred followers of twenty executions cost one connection and all see the end."""
+def test_waiters_share_one_subscription(engine: Engine) -> None:
+    """Two hundred followers of twenty executions use one connection and all see the end."""
     ids = [engine.new() for _ in range(20)]
     seen: list[list[int]] = []
     threads = [
@@ -80,8 +80,8 @@ def test_many_waiters_share_one_subscription(engine: Engine) -> None:
     assert seen == [[1, 2, 3]] * 200
 
 
-def test_who_leaves_is_unsubscribed(engine: Engine) -> None:
-    """The channel is given up with its last waiter, also when a stream is closed early."""
+def test_leaving_unsubscribes(engine: Engine) -> None:
+    """The channel is unsubscribed with its last waiter, also when a stream is closed early."""
     id = engine.new()
     channel = engine.keys.log(id)
     one, other = engine.executions.follow(id), engine.executions.follow(id)
@@ -98,8 +98,8 @@ def test_who_leaves_is_unsubscribed(engine: Engine) -> None:
         assert collect(engine.executions.follow(id, 1)) == [2]
 
 
-def test_coming_and_going_on_one_channel_loses_nothing(engine: Engine) -> None:
-    """A waiter that comes in the moment the last one leaves is subscribed, whatever overtakes what."""
+def test_join_and_leave_on_one_channel_loses_nothing(engine: Engine) -> None:
+    """A waiter that joins as the last one leaves is subscribed, whatever the order."""
     id = engine.new()
     channel = engine.keys.log(id)
     stop = threading.Event()
@@ -124,8 +124,8 @@ def test_coming_and_going_on_one_channel_loses_nothing(engine: Engine) -> None:
     until(lambda: subscribers(engine.client, channel) == 0)
 
 
-def test_who_joins_a_channel_is_told_to_look(engine: Engine) -> None:
-    """A subscription that is there already counts as news for whoever joins it."""
+def test_joining_a_channel_wakes_at_once(engine: Engine) -> None:
+    """A new subscriber is told to read immediately."""
     with engine.watcher.watch("c") as first:
         assert first.wait(5.0)
         with engine.watcher.watch("c") as second:
@@ -134,8 +134,8 @@ def test_who_joins_a_channel_is_told_to_look(engine: Engine) -> None:
             assert not first.wait(0.0)
 
 
-def test_a_watch_can_be_used_again(engine: Engine) -> None:
-    """Leaving twice is harmless, and the same watch may wait a second time."""
+def test_watch_can_be_reused(engine: Engine) -> None:
+    """Leaving twice is harmless, and the same watch may wait again."""
     watch = engine.watcher.watch("w:log:x")
     for _ in range(2):
         with watch:
@@ -145,8 +145,8 @@ def test_a_watch_can_be_used_again(engine: Engine) -> None:
         assert len(engine.watcher) == 0
 
 
-def test_a_store_that_comes_back_is_subscribed_again(valkey: EmbeddedStore, engine: Engine) -> None:
-    """When the store dies and returns, waiters are woken and later news reach them without polling."""
+def test_subscription_resumes_after_an_outage(valkey: EmbeddedStore, engine: Engine) -> None:
+    """When the store dies and returns, waiters are woken and get later events without polling."""
     id = engine.running().id
     channel = engine.keys.log(id)
     with engine.watcher.watch(channel) as watch:
@@ -162,8 +162,8 @@ def test_a_store_that_comes_back_is_subscribed_again(valkey: EmbeddedStore, engi
         assert watch.wait(5.0)
 
 
-def test_a_follower_rides_through_an_outage(valkey: EmbeddedStore, engine: Engine) -> None:
-    """A stream that was open while the store was away goes on with the next event."""
+def test_follower_survives_an_outage(valkey: EmbeddedStore, engine: Engine) -> None:
+    """A stream open during a store outage continues with the next event."""
     id = engine.running().id
     seen: list[int] = []
     thread = threading.Thread(target=lambda: seen.extend(collect(engine.executions.follow(id))), daemon=True)
@@ -178,19 +178,19 @@ def test_a_follower_rides_through_an_outage(valkey: EmbeddedStore, engine: Engin
     assert seen == [1, 2, 3]
 
 
-def test_a_failing_listener_starts_again(client: redis.Redis) -> None:
-    """An error that nobody foresaw does not leave all later waiters without news."""
+def test_failing_listener_is_restarted(client: redis.Redis) -> None:
+    """An unforeseen error does not cut off all later waiters."""
 
-    class Moody(redis.Redis):
-        moods = 2
+    class FailingRedis(redis.Redis):
+        failures_left = 2
 
         def pubsub(self, **options: object) -> redis.client.PubSub:
-            if self.moods:
-                self.moods -= 1
+            if self.failures_left:
+                self.failures_left -= 1
                 raise ValueError("a fault nobody foresaw")
             return super().pubsub(**options)
 
-    watcher = Watcher(Moody(connection_pool=client.connection_pool))
+    watcher = Watcher(FailingRedis(connection_pool=client.connection_pool))
     with watcher.watch("c") as watch:
         assert watch.wait(5.0)
         client.publish("c", "")
@@ -199,7 +199,7 @@ def test_a_failing_listener_starts_again(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("after", [3, 4, 10**15])
 def test_following_past_the_end_ends(engine: Engine, after: int) -> None:
-    """Whoever has already seen the terminal event is not kept waiting."""
+    """A follower that has already seen the terminal event does not wait."""
     id = engine.running().id
     engine.seal(id, 1)
     began = time.monotonic()
@@ -207,27 +207,27 @@ def test_following_past_the_end_ends(engine: Engine, after: int) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_following_what_is_not_there_ends(engine: Engine) -> None:
-    """An execution that never was, or was removed, has no stream."""
+def test_following_an_unknown_execution_ends(engine: Engine) -> None:
+    """A missing or removed execution has no stream."""
     assert collect(engine.executions.follow(new_id())) == []
 
 
-def test_an_end_between_two_readings_is_not_lost(engine: Engine) -> None:
+def test_end_between_two_reads_is_not_lost(engine: Engine) -> None:
     """The terminal event is seen even when it falls between reading the log and reading the state."""
     id = engine.running().id
     store = engine.store
 
-    class Late(type(store)):  # type: ignore[misc]
+    class EndsBetweenReads(type(store)):  # type: ignore[misc]
         def state(self, id: str) -> object:
             engine.seal(id, 1)
             return super().state(id)
 
-    store.__class__ = Late
+    store.__class__ = EndsBetweenReads
     assert collect(engine.executions.follow(id, 2)) == [3]
 
 
-def test_a_long_log_is_read_without_pauses(engine: Engine) -> None:
-    """Catching up on thousands of events does not wait for heartbeats in between."""
+def test_long_log_is_read_without_pauses(engine: Engine) -> None:
+    """Reading thousands of old events does not wait for heartbeats in between."""
     id = engine.running().id
     for number in range(3):
         engine.store.append(id, 1, number, [("output.chunk", b"{}")] * BATCH)
@@ -238,8 +238,8 @@ def test_a_long_log_is_read_without_pauses(engine: Engine) -> None:
     assert time.monotonic() - began < 4
 
 
-def test_waiting_tells_whether_the_end_came(engine: Engine) -> None:
-    """wait is true as soon as the execution ended, and false when its time is over."""
+def test_wait_reports_whether_the_end_came(engine: Engine) -> None:
+    """wait returns true as soon as the execution has ended, and false on time-out."""
     id = engine.running().id
     assert not engine.executions.wait(id, 0.05)
     assert not engine.executions.wait(id, 0.0)

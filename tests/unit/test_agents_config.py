@@ -1,18 +1,19 @@
-"""config/worker.toml: what it may say, and that a mistake is reported with its line."""
+"""config/worker.toml: what it may contain, and that errors are reported with their line."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.agents.catalog import describe
-from worker.agents.config import Override, load_overrides
-from worker.agents.declare import Capability
-from worker.settings import BadStart
+from worker.capabilities.catalog import describe
+from worker.capabilities.declare import Capability
+from worker.capabilities.overrides import READERS, Override, load_overrides
+from worker.core.settings import BadStart
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,18 +25,18 @@ def load(folder: Path, text: str) -> dict[str, Override]:
 
 
 def refused(folder: Path, text: str) -> dict[str, tuple[int, str]]:
-    """The line and the expectation of each problem, by what it is about."""
+    """Return line and expectation of each problem, by setting."""
     with pytest.raises(BadStart) as caught:
         load(folder, text)
     found = {}
     for problem in caught.value.problems:
-        place, _, what = problem.name.partition(" ")
-        found[what] = (int(place.rpartition(":")[2]), problem.expected)
+        place, _, subject = problem.name.partition(" ")
+        found[subject] = (int(place.rpartition(":")[2]), problem.expected)
     return found
 
 
-def test_everything_that_can_be_said(tmp_path: Path) -> None:
-    """Each key is read into the unit that the worker uses."""
+def test_every_option_is_read(tmp_path: Path) -> None:
+    """Each key is converted into the unit that the worker uses."""
     overrides = load(
         tmp_path,
         """
@@ -59,27 +60,27 @@ def test_everything_that_can_be_said(tmp_path: Path) -> None:
     assert overrides["translation-en-fr"] == Override(price=1_000_000, remote=True)
 
 
-def test_silence_is_not_false(tmp_path: Path) -> None:
-    """What the file does not mention stays as the code declares it."""
+def test_missing_value_is_not_false(tmp_path: Path) -> None:
+    """Options missing in the file stay as the code declares them."""
     override = load(tmp_path, "[capability.brief]\n")["brief"]
     assert override == Override()
     assert override.price is None and override.swarm is None
 
 
-def test_no_file_overrides_nothing(tmp_path: Path) -> None:
+def test_missing_file_overrides_nothing(tmp_path: Path) -> None:
     """A worker without the file works."""
     assert load_overrides(tmp_path / "none.toml") == {}
     assert load(tmp_path, "") == {}
 
 
-def test_the_shipped_file_is_sound() -> None:
-    """The file in the repository loads, also when every example in it is switched on."""
+def test_shipped_file_is_valid() -> None:
+    """The file in the repository loads."""
     path = ROOT / "config/worker.toml"
     assert "brief" in load_overrides(path)
 
 
-def test_the_shipped_examples_are_sound(tmp_path: Path) -> None:
-    """Whoever takes the comment signs away gets something that loads."""
+def test_shipped_examples_are_valid(tmp_path: Path) -> None:
+    """The shipped file still loads after uncommenting its examples."""
     wanted = []
     for line in (ROOT / "config/worker.toml").read_text().splitlines():
         bare = line.removeprefix("# ")
@@ -88,10 +89,12 @@ def test_the_shipped_examples_are_sound(tmp_path: Path) -> None:
     assert overrides["logo-design"].price == 750_000
     assert overrides["translation-en-fr"].remote
     assert overrides["brief"].profiles["strict"] == {"sentences": 2}
+    assert "swarm" in overrides["brief"].task_types
+    assert all("*" not in override.task_types for override in overrides.values())
 
 
-def test_every_mistake_is_listed_with_its_line(tmp_path: Path) -> None:
-    """One start shows all mistakes, each where it stands."""
+def test_every_error_is_listed_with_its_line(tmp_path: Path) -> None:
+    """One start lists all errors, each with its line."""
     text = """surprise = 1
 
 [capability.logo-design]
@@ -108,7 +111,7 @@ swarm = "yes"
 profiles.strict.when = 2026-01-01
 """
     problems = refused(tmp_path, text)
-    assert {what: line for what, (line, _) in problems.items()} == {
+    assert {subject: line for subject, (line, _) in problems.items()} == {
         "surprise": 1,
         "capability.logo-design.price": 5,
         "capability.logo-design.time_limit": 6,
@@ -120,8 +123,8 @@ profiles.strict.when = 2026-01-01
     assert "price" in problems["capability.logo-design.colour"][1]
 
 
-def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
-    """What is not TOML at all is reported where reading stopped."""
+def test_syntax_error_names_its_line(tmp_path: Path) -> None:
+    """Invalid TOML is reported at the line where parsing stopped."""
     with pytest.raises(BadStart) as caught:
         load(tmp_path, '[capability.a]\nprice = "1"\nprice = \n')
     assert caught.value.problems[0].name.endswith("worker.toml:3")
@@ -146,7 +149,7 @@ def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
     ],
 )
 def test_prices_are_exact(tmp_path: Path, price: str) -> None:
-    """A price is text with at most six decimals; a number in the file would already be rounded."""
+    """A price is text with at most six decimals; a TOML number would already be rounded."""
     assert "capability.a.price" in refused(tmp_path, f"[capability.a]\nprice = {price}\n")
 
 
@@ -179,14 +182,14 @@ def test_prices_become_atomic_units(tmp_path: Path, text: str, atomic: int) -> N
         ("profiles", '{ "a b" = {} }'),
     ],
 )
-def test_wrong_kinds_are_refused(tmp_path: Path, key: str, value: str) -> None:
-    """A value of another kind is refused under its own name and line."""
+def test_wrong_types_are_refused(tmp_path: Path, key: str, value: str) -> None:
+    """A value of the wrong type is refused with its key and line."""
     problems = refused(tmp_path, f"[capability.a]\n\n{key} = {value}\n")
     assert problems[f"capability.a.{key}"][0] == 3
 
 
-def test_a_task_type_has_one_server(tmp_path: Path) -> None:
-    """Two capabilities cannot serve the same task type: nobody could tell which would run."""
+def test_task_type_has_one_agent(tmp_path: Path) -> None:
+    """Two capabilities cannot serve the same task type, because the choice would be ambiguous."""
     text = """[capability.a]
 swarm = true
 task_types = ["x"]
@@ -194,7 +197,9 @@ task_types = ["x"]
 swarm = true
 task_types = ["y", "x"]
 """
-    assert refused(tmp_path, text) == {"capability.b.task_types": (6, "a task type that nobody else serves")}
+    assert refused(tmp_path, text) == {
+        "capability.b.task_types": (6, "a task type that no other capability serves")
+    }
 
 
 def test_task_types_need_an_open_door(tmp_path: Path) -> None:
@@ -203,27 +208,27 @@ def test_task_types_need_an_open_door(tmp_path: Path) -> None:
     assert problems["capability.a.task_types"][0] == 3
 
 
-def test_a_remote_capability_has_a_price(tmp_path: Path) -> None:
-    """Nothing here declares a remote agent, so the file must say what it costs."""
+def test_remote_capability_needs_a_price(tmp_path: Path) -> None:
+    """No code here declares a remote agent, so the file must set its price."""
     assert "capability.a.remote" in refused(tmp_path, "[capability.a]\nremote = true\n")
 
 
 @pytest.mark.parametrize(
     "text", ["capability = 1", "[[capability]]", "[capability]\na = 1", '[capability."../x"]']
 )
-def test_another_shape_is_refused(tmp_path: Path, text: str) -> None:
-    """Only tables by capability name are understood."""
+def test_unknown_layout_is_refused(tmp_path: Path, text: str) -> None:
+    """Only tables by capability name are accepted."""
     assert refused(tmp_path, text)
 
 
-def test_a_line_inside_a_text_is_no_line(tmp_path: Path) -> None:
-    """Text that looks like TOML does not mislead the parser; only its own table is read."""
+def test_line_numbers_skip_multiline_text(tmp_path: Path) -> None:
+    """Multi-line text that looks like TOML is not parsed as a table."""
     text = '[capability.a.profiles.p]\nprompt = """\n[capability.b]\nprice = 5\n"""\n'
     assert set(load(tmp_path, text)) == {"a"}
 
 
-def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """A directory or foreign bytes give a problem with the file's name, not a traceback."""
+def test_unreadable_file_is_named(tmp_path: Path) -> None:
+    """A directory or a non-UTF-8 file is reported with the file's name, not a traceback."""
     for path in (tmp_path, tmp_path / "latin.toml"):
         (tmp_path / "latin.toml").write_bytes(b"# caf\xe9\n")
         with pytest.raises(BadStart) as caught:
@@ -232,8 +237,8 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 
 @given(st.text(max_size=200))
-def test_no_text_breaks_the_loader(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
-    """Whatever the file holds, it is read or refused in order."""
+def test_loader_survives_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    """Any file content is loaded or refused with problems."""
     path = tmp_path_factory.mktemp("any") / "worker.toml"
     path.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
@@ -243,7 +248,7 @@ def test_no_text_breaks_the_loader(tmp_path_factory: pytest.TempPathFactory, tex
 
 
 def test_a_profile_is_added_to_those_in_the_code(tmp_path: Path) -> None:
-    """A named profile joins or replaces one of the code's, and what is published of it is plain JSON."""
+    """A named profile adds to or replaces the code's profiles, and is published as plain JSON."""
     text = "[capability.a.profiles.strict]\nn = 1\n[capability.a.profiles.fast]\nn = 2\n"
     declared = Capability("a", profiles={"default": {}, "fast": {"n": 9}})
     found = declared.with_override(load(tmp_path, text)["a"])
@@ -252,3 +257,8 @@ def test_a_profile_is_added_to_those_in_the_code(tmp_path: Path) -> None:
         "fast": {"n": 2},
         "strict": {"n": 1},
     }
+
+
+def test_every_override_can_be_read() -> None:
+    """Every field has a reader and every reader a field."""
+    assert {*READERS, "options"} == {each.name for each in fields(Override)}

@@ -1,4 +1,4 @@
-"""Amounts: text outside, integers inside, nothing rounded."""
+"""Amounts: decimal text outside, integers inside, no rounding."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.contracts.amounts import LARGEST, to_atomic, to_text
-from worker.errors import BadRequest
+from worker.core.amounts import LARGEST, to_atomic, to_text
+from worker.core.errors import BadRequest
 
 
 @pytest.mark.parametrize(
@@ -24,14 +24,14 @@ from worker.errors import BadRequest
         ("9223372036854.775807", LARGEST),
     ],
 )
-def test_text_becomes_atomic_units(text, atomic):
-    """Decimal text is read exactly, up to 2^63 - 1 units."""
+def test_decimal_text_becomes_atomic_units(text, atomic):
+    """Decimal text is parsed exactly, up to 2^63 - 1 units."""
     assert to_atomic(text) == atomic
 
 
 @given(st.integers(0, LARGEST))
-def test_amounts_survive_both_ways(atomic):
-    """Text made of an amount is read back as the same amount and equals it as a decimal."""
+def test_amounts_round_trip(atomic):
+    """A formatted amount parses to the same amount and equals it as a decimal."""
     text = to_text(atomic)
     assert to_atomic(text) == atomic
     assert Decimal(text) * 10**6 == atomic
@@ -71,8 +71,8 @@ def test_amounts_survive_both_ways(atomic):
         ["1"],
     ],
 )
-def test_everything_else_is_refused(text):
-    """Signs, exponents, blanks, other digits, a seventh decimal, too much and other types are refused."""
+def test_other_text_is_refused(text):
+    """Signs, exponents, blanks, other digits, a seventh decimal, overflow and other types are refused."""
     with pytest.raises(BadRequest) as caught:
         to_atomic(text, field="terms.price.amount")
     assert caught.value.code == "AMOUNT_INVALID"
@@ -81,8 +81,8 @@ def test_everything_else_is_refused(text):
 
 
 @given(st.text(max_size=12))
-def test_any_text_is_an_amount_or_a_refusal(text):
-    """Arbitrary text never raises anything else, and what is accepted is what Decimal reads."""
+def test_any_text_is_parsed_or_refused(text):
+    """Arbitrary text never raises another exception, and accepted text equals its Decimal."""
     try:
         atomic = to_atomic(text)
     except BadRequest:
@@ -91,7 +91,7 @@ def test_any_text_is_an_amount_or_a_refusal(text):
 
 
 @pytest.mark.parametrize("atomic", [-1, LARGEST + 1, 1.0, True, "1"])
-def test_only_amounts_are_written(atomic):
-    """A float, a negative or an overflow is a mistake of ours and raises ValueError."""
+def test_non_amounts_cannot_be_formatted(atomic):
+    """A float, a negative amount or an overflow is a bug and raises ValueError."""
     with pytest.raises(ValueError, match="integer"):
         to_text(atomic)

@@ -1,4 +1,4 @@
-"""Strict reading, canonical writing, and the hash both parties sign."""
+"""Strict parsing, canonical form, and the hash that both parties sign."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.contracts.canonical import canonical, contract_hash, digest, parse
-from worker.errors import BadRequest, Problem, TooLarge
+from worker.core.canonical import canonical, contract_hash, digest, parse
+from worker.core.errors import BadRequest, Problem, TooLarge
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "hire-contracts.json").read_text("utf-8"))
 
@@ -43,15 +43,15 @@ def depth(value: Any) -> int:
 
 
 @pytest.mark.parametrize("vector", VECTORS["vectors"], ids=lambda vector: vector["name"])
-def test_contract_vectors(vector):
-    """The published contracts have the published canonical text and hash, 1 and 1.0 alike."""
+def test_contract_hashes_match_the_vectors(vector):
+    """The published contracts have the published canonical text and hash, for 1 and 1.0 alike."""
     contract = vector["unsigned_contract"]
     assert canonical(contract) == vector["canonical_utf8"].encode()
     assert contract_hash(contract) == vector["hash"]
 
 
 def test_hash_ignores_only_signatures_and_hash():
-    """Signatures and the hash itself are left out; any other field, known or not, changes the hash."""
+    """Signatures and the hash itself are excluded; any other field, known or not, changes the hash."""
     contract = VECTORS["vectors"][0]["unsigned_contract"]
     signed = {**contract, "hash": "sha256:00", "signatures": {"worker": "0x"}}
     assert contract_hash(signed) == contract_hash(contract)
@@ -77,7 +77,7 @@ def test_hash_ignores_only_signatures_and_hash():
         (b"2e-3", "0.002"),
     ],
 )
-def test_numbers_are_written_as_ecmascript_does(raw, text):
+def test_numbers_follow_ecmascript(raw, text):
     """Numbers take the shortest form that JavaScript would print."""
     assert canonical(parse(raw)) == text.encode()
 
@@ -90,15 +90,15 @@ def test_keys_are_sorted_by_utf16_units():
 
 
 @given(values)
-def test_canonical_text_reads_back_to_itself(value):
-    """Parsing canonical text and writing it again changes no byte."""
+def test_canonical_form_round_trips(value):
+    """Canonical text is unchanged after parsing and writing."""
     once = canonical(value)
     assert canonical(parse(once)) == once
 
 
 @given(st.dictionaries(plain_text, numbers, min_size=2), st.randoms())
-def test_order_and_blanks_do_not_matter(value, chance: random.Random):
-    """Whatever the order of keys and the white space, the digest is the same."""
+def test_key_order_and_whitespace_do_not_matter(value, chance: random.Random):
+    """Key order and white space do not change the digest."""
     items = list(value.items())
     chance.shuffle(items)
     shuffled = json.dumps(dict(items), indent=chance.choice([None, 1, 4])).encode()
@@ -106,15 +106,15 @@ def test_order_and_blanks_do_not_matter(value, chance: random.Random):
 
 
 @given(values)
-def test_parse_reads_what_others_write(value):
+def test_parser_reads_other_implementations(value):
     """Ordinary JSON from another writer, escaped or not, gives the same value."""
     for ascii_only in (True, False):
         assert parse(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
 
 
 @given(st.binary(max_size=64) | st.text('{}[]":,\\u0123dD89abEe+-. \n', max_size=64).map(str.encode))
-def test_any_bytes_end_in_a_value_or_a_refusal(raw):
-    """Hostile bytes never raise anything but a Problem, and what is accepted has a canonical form."""
+def test_any_bytes_are_parsed_or_refused(raw):
+    """Hostile bytes raise nothing but a Problem, and accepted ones have a canonical form."""
     try:
         value = parse(raw)
     except Problem:
@@ -131,8 +131,8 @@ def test_any_bytes_end_in_a_value_or_a_refusal(raw):
         (b'{"a":{"b":1,"\\u0062":2}}', "a.b"),
     ],
 )
-def test_repeated_keys_are_refused_with_their_path(raw, field):
-    """A key given twice is refused, also when it is spelled with an escape or has an equal value."""
+def test_duplicate_keys_are_refused_with_their_path(raw, field):
+    """A duplicate key is refused, even if it is spelled with an escape or has an equal value."""
     found = refusal(raw)
     assert isinstance(found, BadRequest)
     assert found.details["field"] == field
@@ -155,8 +155,8 @@ def test_repeated_keys_are_refused_with_their_path(raw, field):
         (b"-Infinity", "$"),
     ],
 )
-def test_numbers_that_readers_disagree_about_are_refused(raw, field):
-    """Integers beyond 2^53, in any spelling, and numbers that are no finite double are refused by name."""
+def test_ambiguous_numbers_are_refused(raw, field):
+    """Integers beyond 2^53, in any spelling, and non-finite numbers are refused with their path."""
     found = refusal(raw)
     assert isinstance(found, BadRequest)
     assert found.details["field"] == field
@@ -164,12 +164,12 @@ def test_numbers_that_readers_disagree_about_are_refused(raw, field):
 
 
 def test_the_largest_safe_integers_are_accepted():
-    """2^53 - 1 and its negative are read exactly."""
+    """2^53 - 1 and its negative are parsed exactly."""
     assert parse(b"[9007199254740991,-9007199254740991]") == [2**53 - 1, -(2**53) + 1]
 
 
-def test_the_first_fault_in_the_document_is_the_one_named():
-    """With several faults the path is that of the first."""
+def test_first_error_in_the_document_is_named():
+    """With several errors the path is that of the first."""
     assert refusal(b'{"a":{"b":NaN},"c":1e400,"d":{"e":1,"e":2}}').details["field"] == "a.b"
 
 
@@ -189,16 +189,16 @@ def test_lone_surrogates_are_refused_with_their_path(raw, field):
     json.dumps(found.details, ensure_ascii=False).encode("utf-8")
 
 
-def test_whole_surrogate_pairs_are_accepted():
-    """An escaped pair is one character; an escaped backslash before u is no escape at all."""
+def test_surrogate_pairs_are_accepted():
+    """An escaped pair is one character; an escaped backslash before u is not an escape."""
     assert parse(b'["\\ud83d\\ude00","\\\\ud800"]') == ["\U0001f600", "\\ud800"]
 
 
 @pytest.mark.parametrize(
     "raw", [b"\xff", b'"\xc0\xaf"', b'"\xed\xa0\x80"', '"é"'.encode("latin-1"), "{}".encode("utf-16")]
 )
-def test_bad_utf8_is_refused(raw):
-    """Bytes that are not strict UTF-8 are refused, overlong forms and encoded surrogates included."""
+def test_invalid_utf8_is_refused(raw):
+    """Bytes that are not strict UTF-8 are refused, including overlong forms and encoded surrogates."""
     assert refusal(raw).message == "the body is not UTF-8"
 
 
@@ -206,15 +206,15 @@ def test_bad_utf8_is_refused(raw):
     "raw",
     [b"", b" ", b"{", b"{}{}", b'{"a":1,}', b"{'a':1}", b"01", b"\xef\xbb\xbf{}", b'"\n"', b"nul", b"[1]]"],
 )
-def test_what_is_not_json_is_refused_with_a_position(raw):
-    """Broken JSON is refused by line and column."""
+def test_invalid_json_is_refused_with_its_position(raw):
+    """Invalid JSON is refused with line and column."""
     found = refusal(raw)
     assert found.code == "INVALID_REQUEST"
     assert "line" in found.details["received"]
 
 
-def test_depth_is_exact():
-    """Sixty-four levels pass, sixty-five do not, in arrays and objects alike."""
+def test_depth_limit_is_exact():
+    """64 levels pass, 65 do not, in arrays and objects alike."""
     assert depth(parse(b"[" * 64 + b"]" * 64)) == 64
     assert depth(parse(b'{"a":' * 64 + b"1" + b"}" * 64)) == 64
     for raw in (b"[" * 65 + b"]" * 65, b'{"a":[' * 33 + b"]}" * 33):
@@ -222,8 +222,8 @@ def test_depth_is_exact():
 
 
 @given(values)
-def test_depth_counts_levels_and_not_brackets_in_strings(value):
-    """The limit bites exactly at the real depth, whatever the strings contain."""
+def test_brackets_in_strings_do_not_count(value):
+    """The limit applies at the real depth, whatever the strings contain."""
     wrapped = ['"[[[[\\', {']}{\\"[': [value]}, "{" * 9]
     raw = json.dumps(wrapped, ensure_ascii=False).encode()
     deep = depth(wrapped)
@@ -242,18 +242,18 @@ def test_depth_counts_levels_and_not_brackets_in_strings(value):
     ],
 )
 def test_hostile_nesting_is_refused_without_recursion(raw):
-    """A megabyte of brackets or escapes is refused like any other bad body."""
+    """A megabyte of brackets or escapes is refused like any other invalid body."""
     assert isinstance(refusal(raw), BadRequest)
 
 
-def test_many_shallow_brackets_are_not_deep():
+def test_many_shallow_brackets_are_accepted():
     """Ten thousand siblings are two levels."""
     raw = b"[" + b",".join([b"{}"] * 10_000) + b"]"
     assert len(parse(raw)) == 10_000
 
 
 def test_size_is_bounded():
-    """A body over the limit is refused before it is read, one at the limit is not."""
+    """A body above the limit is refused before it is parsed; one at the limit is accepted."""
     found = refusal(b" " * 11 + b"\xff", max_bytes=10)
     assert isinstance(found, TooLarge)
     assert found.details["received"] == 12
@@ -264,14 +264,14 @@ def test_size_is_bounded():
     "value",
     [math.nan, math.inf, 2**53, pytest.param(10**5000, id="huge"), "\ud800", {"\ud800": 1}, {1: 2}, {2}],
 )
-def test_values_without_canonical_form_are_refused(value):
-    """What JSON cannot carry exactly has no canonical form, and the refusal is a Problem."""
+def test_non_canonical_values_are_refused(value):
+    """A value that JSON cannot represent exactly has no canonical form; the refusal is a Problem."""
     with pytest.raises(BadRequest):
         canonical(value)
 
 
-def test_a_value_nested_without_end_is_refused():
-    """A value that was built too deep for the writer ends in a Problem, not in a crash."""
+def test_deeply_nested_value_is_refused():
+    """A value nested too deeply for the writer gives a Problem, not a crash."""
     value: Any = []
     for _ in range(100_000):
         value = [value]

@@ -1,4 +1,4 @@
-"""Paths, echoes of received values, and times."""
+"""Field paths, echoes of received values, and times."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.contracts.fields import field_path, parse_time, shown
-from worker.errors import BadRequest
+from worker.core.errors import BadRequest
+from worker.core.fields import field_path, parse_time, shown
 
 
 @pytest.mark.parametrize(
@@ -23,13 +23,13 @@ from worker.errors import BadRequest
         (["", "x-y"], '[""]["x-y"]'),
     ],
 )
-def test_paths_are_written_as_in_javascript(parts, path):
-    """Keys join with dots, indexes and odd keys stand in brackets."""
+def test_field_paths_use_javascript_syntax(parts, path):
+    """Keys are joined with dots; indexes and unusual keys are in brackets."""
     assert field_path(parts) == path
 
 
-def test_what_is_shown_is_short_and_sendable():
-    """Long text is cut, containers are named by kind, and surrogates cannot slip out."""
+def test_shown_values_are_short_and_valid():
+    """Long text is truncated, containers are shown by type, and surrogates are never echoed."""
     assert shown("x" * 1000) == "x" * 80 + "..."
     assert shown(None) == "null"
     assert shown([1, 2]) == "an array of 2"
@@ -51,8 +51,8 @@ def test_what_is_shown_is_short_and_sendable():
         ("2026-01-30T10:30:00Z", 1_769_769_000_000_000),
     ],
 )
-def test_times_are_read_to_the_microsecond(text, micros):
-    """RFC 3339 in its spellings gives exact integer microseconds."""
+def test_times_have_microsecond_precision(text, micros):
+    """Each RFC 3339 spelling gives exact integer microseconds."""
     assert parse_time(text, "created_at") == micros
 
 
@@ -60,8 +60,8 @@ def test_times_are_read_to_the_microsecond(text, micros):
     st.datetimes(min_value=datetime(1, 1, 3), max_value=datetime(9999, 12, 29)),
     st.integers(-23 * 60, 23 * 60),
 )
-def test_times_agree_with_their_offset(moment, minutes):
-    """The same moment written with another offset is the same number."""
+def test_time_offsets_are_respected(moment, minutes):
+    """The same instant with another offset is the same number."""
     utc = moment.replace(tzinfo=UTC)
     local = utc.astimezone(timezone(timedelta(minutes=minutes)))
     assert parse_time(local.isoformat(), "t") == parse_time(utc.isoformat(), "t")
@@ -85,8 +85,8 @@ def test_times_agree_with_their_offset(moment, minutes):
         None,
     ],
 )
-def test_other_times_are_refused(text):
-    """No zone, no such day, other notations and numbers are refused with the field."""
+def test_invalid_times_are_refused(text):
+    """Missing zones, impossible days, other notations and numbers are refused with the field."""
     with pytest.raises(BadRequest) as caught:
         parse_time(text, "terms.deadline")
     assert caught.value.details["field"] == "terms.deadline"

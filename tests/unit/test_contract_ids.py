@@ -1,4 +1,4 @@
-"""Contract ids: ours cannot be guessed, and what can be is estimated low."""
+"""Contract ids: ours are unguessable, and guessable ones are estimated low."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from worker.contracts.ids import ENOUGH_BITS, estimated_bits, is_contract_id, new_contract_id
 
 
-def test_our_ids_are_strict_random_and_accepted():
-    """New ids fit ctr_[a-z0-9]+, never repeat, use the whole alphabet and pass our own estimate."""
-    made = {new_contract_id() for _ in range(500)}
-    assert len(made) == 500
-    for contract_id in made:
+def test_generated_ids_are_random_and_accepted():
+    """New ids match ctr_[a-z0-9]+, never repeat, use the whole alphabet and pass our own estimate."""
+    ids = {new_contract_id() for _ in range(500)}
+    assert len(ids) == 500
+    for contract_id in ids:
         assert re.fullmatch(r"ctr_[a-z0-9]{26}", contract_id)
         assert is_contract_id(contract_id)
         assert estimated_bits(contract_id) >= ENOUGH_BITS
-    assert len(set("".join(made))) == len(set("ctr_abcdefghijklmnopqrstuvwxyz0123456789"))
+    assert len(set("".join(ids))) == len(set("ctr_abcdefghijklmnopqrstuvwxyz0123456789"))
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_random_ids_are_estimated_high(contract_id):
 
 
 def test_random_ids_of_all_common_kinds_are_enough():
-    """UUIDs with and without hyphens, 128 bits of hex: none of five hundred falls short."""
+    """None of five hundred UUIDs, with or without hyphens, and 128-bit hex ids is estimated too low."""
     for _ in range(500):
-        made = uuid.uuid4()
-        for contract_id in (str(made), made.hex, "ctr_" + secrets.token_hex(16)):
+        id = uuid.uuid4()
+        for contract_id in (str(id), id.hex, "ctr_" + secrets.token_hex(16)):
             assert estimated_bits(contract_id) >= ENOUGH_BITS
 
 
 @given(st.text("abcXYZ019_-", max_size=128))
 def test_the_estimate_is_bounded(contract_id):
-    """Never negative, never more than the alphabet allows, and the ctr_ prefix adds nothing."""
+    """Never negative, never above what the alphabet allows; the ctr_ prefix adds nothing."""
     bits = estimated_bits(contract_id)
     assert 0 <= bits <= 6 * len(contract_id)
     assert estimated_bits("ctr_" + contract_id.removeprefix("ctr_")) == bits
@@ -89,7 +89,7 @@ def test_the_estimate_is_bounded(contract_id):
 @pytest.mark.parametrize(
     "text", ["", "a" * 129, "a b", "ctr_abc\n", "ctr.abc", "ctr/abc", "ctr_\u00e9", "ctr_\u0661", "\0"]
 )
-def test_what_cannot_stand_in_the_header_is_no_id(text):
-    """Other characters, blanks, line ends and more than 128 characters are not accepted."""
+def test_id_unfit_for_a_header_is_refused(text):
+    """Other characters, blanks, line ends and more than 128 characters are refused."""
     assert not is_contract_id(text)
     assert is_contract_id(secrets.token_urlsafe(16))

@@ -1,4 +1,4 @@
-"""Our contract and manifest schemas, and the limits on a stranger's."""
+"""Our contract and manifest schemas, and the limits on third-party schemas."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from worker.contracts.schema import (
+from worker.core.errors import BadRequest, Problem
+from worker.schemas.validators import (
+    MAX_REFERENCES,
     MAX_SCHEMA_BYTES,
+    MAX_SUBSCHEMAS,
+    CompiledSchemas,
     SchemaRefused,
-    Validators,
     bound_schema,
     check_contract,
     check_manifest,
@@ -28,7 +31,6 @@ from worker.contracts.schema import (
     is_open,
     validate,
 )
-from worker.errors import BadRequest, Problem
 
 ROOT = Path(__file__).parents[2]
 SIGNED = {
@@ -43,17 +45,17 @@ def read(name: str) -> Any:
 
 
 def changed(doc: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """A copy with the value at a dotted path replaced or, for ABSENT, removed."""
-    made = copy.deepcopy(doc)
+    """Return a copy with the value at a dotted path replaced or, for ABSENT, removed."""
+    document = copy.deepcopy(doc)
     *way, last = [int(part) if part.isdigit() else part for part in path.split(".")]
-    place: Any = made
+    place: Any = document
     for part in way:
         place = place[part]
     if value is ABSENT:
         del place[last]
     else:
         place[last] = value
-    return made
+    return document
 
 
 @pytest.fixture(name="draft")
@@ -67,28 +69,28 @@ def _manifest():
 
 
 @pytest.mark.parametrize("name", ["contract.json", "agent-manifest.json"])
-def test_our_schemas_are_valid(name):
-    """Both schemas are JSON Schema 2020-12 that stands by itself."""
+def test_published_schemas_are_valid(name):
+    """Both schemas are self-contained JSON Schema 2020-12."""
     schema = read(f"schema/{name}")
     Draft202012Validator.check_schema(schema)
     bound_schema(schema)
 
 
 def test_the_examples_are_valid(draft, manifest):
-    """The shipped draft and manifest pass, and the draft passes as a contract once it is signed."""
+    """The shipped draft and manifest are valid, and the signed draft is a valid contract."""
     check_contract(draft, draft=True)
     check_contract({**draft, **SIGNED}, draft=False)
     check_manifest(manifest)
 
 
 def test_published_vectors_are_valid_drafts():
-    """The contracts of the hash vectors have the form of drafts."""
+    """The contracts of the hash vectors are valid drafts."""
     for vector in json.loads((ROOT / "tests/vectors/hire-contracts.json").read_text("utf-8"))["vectors"]:
         check_contract(vector["unsigned_contract"], draft=True)
 
 
-def test_a_draft_needs_no_signatures_hash_or_id(draft):
-    """Absent and empty signatures both make a draft; a contract needs all of it."""
+def test_draft_needs_no_signatures_hash_or_id(draft):
+    """Missing and empty signatures both make a draft; a contract needs signatures, hash and id."""
     del draft["contract_id"]
     check_contract(draft, draft=True)
     check_contract({**draft, "signatures": {}, "hash": ""}, draft=True)
@@ -120,8 +122,8 @@ def test_a_draft_needs_no_signatures_hash_or_id(draft):
         ("version", "HIRE/12.34"),
     ],
 )
-def test_liberal_in(draft, path, value):
-    """Other ids, a bare retry count, extra fields and terms we do not sign are still contracts."""
+def test_unknown_fields_are_accepted(draft, path, value):
+    """Foreign ids, a bare retry count, extra fields and terms we do not sign are still valid contracts."""
     check_contract(changed(draft, path, value), draft=True)
 
 
@@ -158,8 +160,8 @@ def test_liberal_in(draft, path, value):
         ("webhook.url", ABSENT, "webhook.url"),
     ],
 )
-def test_what_is_malformed_is_named(draft, path, value, field):
-    """Each broken field is refused under its own path, with what was expected."""
+def test_malformed_field_is_named(draft, path, value, field):
+    """Each invalid field is refused under its own path, with the expected value."""
     with pytest.raises(BadRequest) as caught:
         check_contract(changed(draft, path, value), draft=True)
     assert caught.value.details["field"] == field
@@ -176,8 +178,8 @@ def test_what_is_malformed_is_named(draft, path, value, field):
         ("signatures.timestamp", "soon", "signatures.timestamp"),
     ],
 )
-def test_signed_contracts_need_whole_signatures(draft, path, value, field):
-    """A contract with a missing or misshapen signature part is refused under its path."""
+def test_signed_contract_needs_complete_signatures(draft, path, value, field):
+    """A contract with a missing or malformed signature part is refused under its path."""
     with pytest.raises(BadRequest) as caught:
         check_contract(changed({**draft, **SIGNED}, path, value), draft=False)
     assert caught.value.details["field"] == field
@@ -193,8 +195,8 @@ def test_other_documents_are_refused(doc):
         check_manifest(doc)
 
 
-def test_several_faults_are_listed_but_not_without_end(draft):
-    """All that is wrong is told at once, at most twenty places, in the order of the document's fields."""
+def test_error_list_is_limited(draft):
+    """All errors are reported at once, at most twenty, in document order."""
     draft["task"]["requirements"] = [1] * 100_000
     draft["version"] = 1
     with pytest.raises(BadRequest) as caught:
@@ -227,8 +229,8 @@ def test_several_faults_are_listed_but_not_without_end(draft):
         ("metadata.languages", ["en", "eng"], "metadata.languages[1]"),
     ],
 )
-def test_a_wrong_manifest_is_named(manifest, path, value, field):
-    """Each broken field of a manifest is refused under its own path."""
+def test_invalid_manifest_field_is_named(manifest, path, value, field):
+    """Each invalid field of a manifest is refused under its own path."""
     with pytest.raises(BadRequest) as caught:
         check_manifest(changed(manifest, path, value))
     assert caught.value.details["field"] == field
@@ -244,16 +246,16 @@ def test_a_minimal_manifest_is_valid(manifest):
 
 
 @pytest.mark.parametrize("schema", [None, True, {}])
-def test_no_schema_accepts_anything(schema):
-    """Absent, true and {} mean no schema."""
+def test_missing_schema_accepts_anything(schema):
+    """Missing, true and {} mean no schema."""
     assert is_open(schema)
     bound_schema(schema)
     assert validate(compile_schema(schema), {"any": ["thing", None]}) == []
 
 
 @pytest.mark.parametrize("schema", [False, 0, 1, "", "object", [], [{}]])
-def test_what_is_no_schema_is_refused(schema):
-    """Other types, and false which no output could satisfy, are refused."""
+def test_invalid_schema_is_refused(schema):
+    """Other types are refused, and so is false, which no output could satisfy."""
     assert not is_open(schema)
     with pytest.raises(SchemaRefused):
         bound_schema(schema)
@@ -277,7 +279,7 @@ def test_what_is_no_schema_is_refused(schema):
     ],
 )
 def test_remote_references_and_unknown_dialects_are_refused(schema, field):
-    """Whatever would need another document is refused by its place, at any depth, without compiling."""
+    """Any reference to another document is refused by its location, at any depth, without compiling."""
     with pytest.raises(SchemaRefused) as caught:
         bound_schema(schema, field="task.output_schema")
     assert caught.value.code == "SCHEMA_REFUSED"
@@ -286,7 +288,7 @@ def test_remote_references_and_unknown_dialects_are_refused(schema, field):
         compile_schema(schema)
 
 
-def test_size_is_that_of_the_canonical_form():
+def test_size_is_measured_in_canonical_form():
     """Exactly 32 KiB pass, a byte more does not."""
     schema = {"description": ""}
     schema["description"] = "é" * ((MAX_SCHEMA_BYTES - len('{"description":""}')) // 2)
@@ -297,7 +299,7 @@ def test_size_is_that_of_the_canonical_form():
 
 
 def nested(levels: int) -> dict[str, Any]:
-    """A schema of so many levels of objects and arrays."""
+    """Return a schema with this many levels of objects and arrays."""
     schema: dict[str, Any] = {}
     for _ in range((levels - 1) // 2):
         schema = {"allOf": [schema]}
@@ -305,15 +307,15 @@ def nested(levels: int) -> dict[str, Any]:
 
 
 def test_depth_is_bounded():
-    """Sixty-four levels pass, sixty-five do not, and a hundred thousand do not crash."""
+    """64 levels pass, 65 do not, and a hundred thousand do not crash."""
     bound_schema(nested(64))
     for levels in (65, 200_001):
         with pytest.raises(SchemaRefused, match="deep"):
             bound_schema(nested(levels))
 
 
-def test_bounding_does_not_compile():
-    """A small schema that is invalid passes the bounds; only compiling finds out."""
+def test_schema_limits_are_checked_without_compiling():
+    """A small invalid schema passes the limits; only compiling detects it."""
     for schema in ({"type": "nope"}, {"pattern": "("}, {"$ref": "#/nowhere"}):
         bound_schema(schema)
         with pytest.raises(SchemaRefused):
@@ -333,8 +335,8 @@ def test_bounding_does_not_compile():
         ({"multipleOf": 0}, "s.multipleOf"),
     ],
 )
-def test_what_does_not_compile_is_refused_with_its_place(schema, field):
-    """An invalid schema is refused under the keyword that is wrong, dangling references included."""
+def test_uncompilable_schema_names_its_place(schema, field):
+    """An invalid schema is refused under the wrong keyword, dangling references included."""
     with pytest.raises(SchemaRefused) as caught:
         compile_schema(schema, field="s")
     assert caught.value.details["field"] == field
@@ -348,18 +350,18 @@ def test_what_does_not_compile_is_refused_with_its_place(schema, field):
         {"$schema": "http://json-schema.org/draft-04/schema#", "patternProperties": {"(": {}}},
     ],
 )
-def test_schemas_that_break_the_validator_end_in_a_refusal(schema):
+def test_schema_that_breaks_the_validator_is_refused(schema):
     """Endless references and late regular-expression errors are a Problem, not a crash."""
     with pytest.raises(SchemaRefused):
         validate(compile_schema(schema), {"a": 1})
 
 
-def test_a_raised_recursion_limit_does_not_let_a_schema_kill_the_process():
-    """With the limit raised to 100,000, endless and very long references still end in a refusal."""
+def test_deep_schema_does_not_crash_the_process():
+    """Even with the recursion limit at 100,000, endless and very long references end in a refusal."""
     code = """
 import sys
 sys.setrecursionlimit(100_000)
-from worker.contracts.schema import SchemaRefused, compile_schema, validate
+from worker.schemas.validators import SchemaRefused, compile_schema, validate
 chain = {f"d{n}": {"allOf": [{"$ref": f"#/$defs/d{n + 1}"}]} for n in range(700)}
 schemas = [
     {"$ref": "#"},
@@ -372,12 +374,16 @@ for schema in schemas:
     except SchemaRefused:
         print("refused", sys.getrecursionlimit())
 """
-    made = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert (made.returncode, made.stdout.split("\n")) == (0, ["refused 100000"] * 3 + [""]), made.stderr
+    finished = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert (finished.returncode, finished.stdout.split("\n")) == (0, ["refused 100000"] * 3 + [""]), (
+        finished.stderr
+    )
 
 
-def test_a_recursive_schema_accepts_values_as_deep_as_requests_may_be():
-    """A tree of sixty-four levels is checked to its leaves under a schema that refers to itself."""
+def test_recursive_schema_accepts_deep_values():
+    """A tree of 64 levels is checked to its leaves under a schema that refers to itself."""
     schema = {"anyOf": [{"type": "integer"}, {"type": "array", "items": {"$ref": "#"}}]}
     value: Any = 1
     for _ in range(64):
@@ -407,8 +413,8 @@ def _listener() -> Iterator[str]:
     server.server_close()
 
 
-def test_nothing_is_ever_fetched(listener):
-    """Schemas that give themselves a remote base are compiled and applied without a single request."""
+def test_references_are_never_fetched(listener):
+    """Schemas that set a remote base are compiled and applied without a single request."""
     schemas = [
         {"$id": listener + "a", "$defs": {"n": {"type": "integer"}}, "items": {"$ref": "#/$defs/n"}},
         {
@@ -428,8 +434,8 @@ def test_nothing_is_ever_fetched(listener):
     assert Listener.asked == []
 
 
-def test_the_dialect_is_honoured():
-    """An array under items means positions in draft-07 and is invalid in 2020-12, the default."""
+def test_schema_dialect_is_respected():
+    """An array under items is positional in draft-07 and invalid in 2020-12, the default."""
     old = {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "integer"}]}
     assert validate(compile_schema(old), ["x"])[0]["field"] == "[0]"
     assert validate(compile_schema(old), [1, "x"]) == []
@@ -439,7 +445,7 @@ def test_the_dialect_is_honoured():
 
 
 def test_formats_are_not_asserted():
-    """A format is an annotation only."""
+    """`format` is an annotation only."""
     assert validate(compile_schema({"format": "email"}), "nobody") == []
 
 
@@ -468,15 +474,15 @@ def test_formats_are_not_asserted():
         ),
     ],
 )
-def test_violations_say_field_expected_received(schema, value, expected):
-    """A misfit is told as a place, what was expected there and what stood there."""
+def test_violation_names_field_expected_and_received(schema, value, expected):
+    """A violation gives its location, the expected and the received value."""
     [violation] = validate(compile_schema(schema), value)
     assert violation | expected == violation
     assert set(violation) == {"field", "expected", "received"}
 
 
-def test_violations_are_ordered_and_bounded():
-    """At most twenty misfits are told, in the order of the value, each place once."""
+def test_violations_are_ordered_and_limited():
+    """At most twenty violations are reported, in the order of the value, each location once."""
     found = validate(compile_schema({"items": {"type": "integer", "minimum": 5}}), ["x"] * 1000)
     assert [violation["field"] for violation in found] == [f"[{index}]" for index in range(20)]
 
@@ -497,8 +503,8 @@ schemas = st.recursive(
 
 
 @given(schemas, json_values)
-def test_any_schema_ends_in_an_answer_or_a_refusal(schema, value):
-    """Arbitrary schemas and values never raise anything but a Problem."""
+def test_any_schema_is_answered_or_refused(schema, value):
+    """Arbitrary schemas and values raise nothing but a Problem."""
     try:
         found = validate(compile_schema(schema), value)
     except Problem:
@@ -506,33 +512,55 @@ def test_any_schema_ends_in_an_answer_or_a_refusal(schema, value):
     json.dumps(found)
 
 
-def test_validators_are_kept_by_content():
-    """Equal schemas share one compiled validator, whatever the order of their keys."""
-    kept = Validators(max=4)
-    first = kept.get({"type": "object", "required": ["a"]})
-    assert kept.get({"required": ["a"], "type": "object"}) is first
-    assert len(kept) == 1
+def test_compiled_validators_are_cached_by_content():
+    """Equal schemas share one compiled validator, whatever their key order."""
+    schemas = CompiledSchemas(max=4)
+    first = schemas.get({"type": "object", "required": ["a"]})
+    assert schemas.get({"required": ["a"], "type": "object"}) is first
+    assert len(schemas) == 1
 
 
-def test_validators_forget_the_least_recently_used():
-    """The cache never exceeds its bound, and what was used last stays."""
-    kept = Validators(max=2)
-    first = kept.get({"minimum": 1})
-    kept.get({"minimum": 2})
-    assert kept.get({"minimum": 1}) is first
-    kept.get({"minimum": 3})
-    assert len(kept) == 2
-    assert kept.get({"minimum": 1}) is first
+def test_validator_cache_is_lru():
+    """The cache never exceeds its size, and keeps the most recently used."""
+    schemas = CompiledSchemas(max=2)
+    first = schemas.get({"minimum": 1})
+    schemas.get({"minimum": 2})
+    assert schemas.get({"minimum": 1}) is first
+    schemas.get({"minimum": 3})
+    assert len(schemas) == 2
+    assert schemas.get({"minimum": 1}) is first
     for number in range(50):
-        kept.get({"minimum": number})
-    assert len(kept) == 2
+        schemas.get({"minimum": number})
+    assert len(schemas) == 2
 
 
-def test_validators_refuse_before_hashing():
-    """A schema that breaks the bounds is refused by the cache too, and does not stay in it."""
-    kept = Validators()
+def test_oversized_schemas_are_refused_before_hashing():
+    """The cache refuses a schema that exceeds the limits too, and does not store it."""
+    schemas = CompiledSchemas()
     for schema in (nested(100_001), {"$ref": "http://127.0.0.1/"}, {"type": "nope"}):
         with pytest.raises(SchemaRefused):
-            kept.get(schema)
-    assert len(kept) == 0
-    assert validate(kept.get(None), 1) == []
+            schemas.get(schema)
+    assert len(schemas) == 0
+    assert validate(schemas.get(None), 1) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "word"),
+    [
+        ({"allOf": [{}] * (MAX_SUBSCHEMAS + 1)}, "parts"),
+        ({"allOf": [True] * (MAX_SUBSCHEMAS + 1)}, "parts"),
+        ({"properties": {f"p{n}": {} for n in range(MAX_SUBSCHEMAS + 1)}}, "parts"),
+        ({"$defs": {"a": {}}, "allOf": [{"$ref": "#/$defs/a"}] * (MAX_REFERENCES + 1)}, "references"),
+    ],
+    ids=["objects", "booleans", "properties", "references"],
+)
+def test_schemas_of_too_many_parts_are_refused_uncompiled(schema: dict[str, Any], word: str) -> None:
+    """Each part costs compile time, so the parts are counted first."""
+    with pytest.raises(SchemaRefused, match=f"too many {word}") as caught:
+        bound_schema(schema, field="task.output_schema")
+    assert caught.value.details["field"] == "task.output_schema"
+
+
+def test_long_enumerations_are_no_parts() -> None:
+    """The values of an enumeration cost no compile time."""
+    bound_schema({"enum": list(range(5_000))})

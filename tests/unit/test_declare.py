@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import pytest
 
-from worker.agents.config import Override
-from worker.agents.declare import Registry
+from worker.capabilities.declare import Registry
+from worker.capabilities.overrides import Override
 
 
 def plain(job: Any) -> int:
@@ -23,8 +24,8 @@ def streaming(job: Any) -> Any:
     yield "a"
 
 
-def test_a_declaration_describes_itself() -> None:
-    """Description, streaming and version come from the function; the function stays callable."""
+def test_declaration_derives_its_description() -> None:
+    """Description, streaming and version are taken from the function, which stays callable."""
     registry = Registry()
     assert registry.agent("one", price="0.50", inline=True)(plain) is plain
     one = registry.capabilities["one"]
@@ -40,7 +41,7 @@ def test_a_declaration_describes_itself() -> None:
     assert registry.capabilities["two"].description == ""
 
 
-def test_what_is_given_wins() -> None:
+def test_explicit_values_win() -> None:
     """An author's own description and version are kept."""
     registry = Registry()
     registry.agent("one", description="mine", version="7", stream=True)(plain)
@@ -48,28 +49,32 @@ def test_what_is_given_wins() -> None:
     assert (one.description, one.version, one.stream) == ("mine", "7", True)
 
 
-def test_a_name_belongs_to_one_function() -> None:
-    """Declaring the same function again is harmless, another under its name is an error; tools likewise."""
+def test_duplicate_name_is_refused() -> None:
+    """Declaring the same function again is harmless; another under its name is refused, for tools too."""
     registry = Registry()
     for _ in range(2):
         registry.agent("one")(plain)
         registry.tool("t")(plain)
-    with pytest.raises(ValueError, match="'one'"):
-        registry.agent("one")(streaming)
-    with pytest.raises(ValueError, match="'t'"):
-        registry.tool("t")(streaming)
+    assert registry.take_problems() == []
+    registry.agent("one")(streaming)
+    registry.tool("t")(streaming)
+    assert [each.found for each in registry.take_problems()] == ["a second one", "a second t"]
     assert registry.capabilities["one"].run is plain
     assert registry.tools["t"].run is plain
 
 
-def test_an_unknown_option_is_an_error() -> None:
-    """A misspelt option does not pass silently."""
-    with pytest.raises(TypeError):
-        Registry().agent("one", prize="0.50")(plain)
+def test_unknown_option_is_refused() -> None:
+    """A misspelt option is refused; the message names the module, the line and the options."""
+    registry = Registry()
+    registry.agent("one", prize="0.50")(plain)
+    [problem] = registry.take_problems()
+    assert re.fullmatch(rf"{re.escape(__name__)}:\d+ one\.prize", problem.name)
+    assert "price" in problem.expected
+    assert registry.capabilities == {}
 
 
-def test_the_version_changes_with_the_source() -> None:
-    """Other code is another version, the same code the same one."""
+def test_version_follows_the_source() -> None:
+    """Changed code changes the version, the same code keeps it."""
     registry = Registry()
     registry.agent("one")(plain)
     registry.agent("same")(plain)
@@ -80,8 +85,8 @@ def test_the_version_changes_with_the_source() -> None:
 
 
 @pytest.mark.parametrize("make", ["partial", "object", "shell"])
-def test_whatever_can_be_called_can_be_declared(make: str) -> None:
-    """A partial, an object with a call and a function without a source have a version too."""
+def test_any_callable_can_be_declared(make: str) -> None:
+    """A partial, a callable object and a function without source have a version too."""
 
     class Callable:
         def __call__(self, job: Any) -> int:
@@ -95,16 +100,16 @@ def test_whatever_can_be_called_can_be_declared(make: str) -> None:
     assert len(registry.capabilities["one"].version) == 12
 
 
-def test_tools_say_how_often_they_are_tried() -> None:
-    """Three tries unless the author says otherwise."""
+def test_tool_attempts_are_configurable() -> None:
+    """Three attempts by default."""
     registry = Registry()
     registry.tool("a")(plain)
     registry.tool("b", attempts=1)(plain)
     assert (registry.tools["a"].attempts, registry.tools["b"].attempts) == (3, 1)
 
 
-def test_an_override_changes_only_what_it_says() -> None:
-    """Price in atomic units becomes text, latency milliseconds; what is not said stays."""
+def test_override_changes_only_its_fields() -> None:
+    """The price becomes text and the latency milliseconds; unset fields stay."""
     registry = Registry()
     registry.agent("one", price="0.50", time_limit=3.0, task_types=("x",))(plain)
     one = registry.capabilities["one"]
@@ -113,3 +118,15 @@ def test_an_override_changes_only_what_it_says() -> None:
     assert (changed.task_types, changed.run) == (("x",), plain)
     assert one.with_override(Override()) == one
     assert one.with_override(Override(swarm=False)).swarm is False
+
+
+def test_a_price_by_input_needs_its_maximum() -> None:
+    """The pricing function stays in this process; the maximum is published."""
+    registry = Registry()
+    registry.agent("by-input", price=lambda input: "0.01", max_price="0.50")(plain)
+    priced = registry.capabilities["by-input"]
+    assert (priced.price, priced.prices_input) == ("0.50", True) and priced.price_of is not None
+    for options in ({"price": lambda input: "0.01"}, {"price": "0.01", "max_price": "0.50"}):
+        registry.agent("no-maximum", **options)(plain)
+        (problem,) = registry.take_problems()
+        assert problem.name.endswith("no-maximum.max_price")

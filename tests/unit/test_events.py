@@ -1,4 +1,4 @@
-"""Stored lines become events, and events become what streams show."""
+"""Parsing stored lines into events, and rendering events for streams."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.executions.events import Kind, decode, iso
-from worker.ids import event_id
+from worker.core.ids import event_id
+from worker.engine.events import Kind, decode, iso
 
 ID = "019a0b1c-2d3e-7f00-8a1b-2c3d4e5f6071"
 STEP = "019a0b1c-2d3e-7f00-8a1b-2c3d4e5f6072"
@@ -22,10 +22,8 @@ STEP = "019a0b1c-2d3e-7f00-8a1b-2c3d4e5f6072"
     st.integers(0, 10_000),
     st.recursive(st.none() | st.booleans() | st.text(st.characters(exclude_categories=["Cs"])), st.lists),
 )
-def test_a_line_is_read_as_it_was_written(
-    at: int, kind: Kind, step: str, cause: int, payload: object
-) -> None:
-    """Whatever the payload holds, spaces and line feeds included, an event is what was stored."""
+def test_event_line_round_trips(at: int, kind: Kind, step: str, cause: int, payload: object) -> None:
+    """Whatever the payload contains, spaces and line feeds included, the event round-trips."""
     body = json.dumps({"p": payload}, ensure_ascii=False).encode()
     line = f"{at} {kind} {step or '-'} {cause} {cause} ".encode() + body
     event = decode(ID, 3, line)
@@ -39,8 +37,8 @@ def test_a_line_is_read_as_it_was_written(
     assert (event.sequence, event.payload, event.data()) == (3, body, {"p": payload})
 
 
-def test_an_event_is_shown_in_the_protocols_form() -> None:
-    """All fields are there; an event without a cause is its own, and step_id is empty outside steps."""
+def test_event_is_rendered_in_the_protocols_form() -> None:
+    """All fields are present; an event without a cause is its own, and step_id is empty outside steps."""
     event = decode(ID, 5, b'1763461203123456 step.created - 0 2 {"a":[]}')
     assert event.shown() == {
         "id": event_id(ID, 5),
@@ -58,7 +56,7 @@ def test_an_event_is_shown_in_the_protocols_form() -> None:
 
 
 @pytest.mark.parametrize("kind", list(Kind))
-def test_three_kinds_end_a_log(kind: Kind) -> None:
+def test_three_event_types_are_terminal(kind: Kind) -> None:
     """completed, failed and cancelled are terminal; no other kind is."""
     ends = {"execution.completed", "execution.failed", "execution.cancelled"}
     assert decode(ID, 1, f"1 {kind} - 0 0 {{}}".encode()).terminal == (kind.value in ends)
@@ -73,5 +71,5 @@ def test_three_kinds_end_a_log(kind: Kind) -> None:
     ],
 )
 def test_times_are_rfc_3339_with_microseconds(at: int, text: str) -> None:
-    """No digit is rounded away, and the zone is UTC."""
+    """No digit is rounded, and the zone is UTC."""
     assert iso(at) == text

@@ -1,4 +1,4 @@
-"""How a failure is told."""
+"""How a failure is reported."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 from worker.delivery.failure import failure_of
-from worker.executions.record import Execution, from_mapping
+from worker.engine.record import Execution, from_mapping
 
 
 def record(state: str, error: dict[str, object] | None = None, **raw: str) -> Execution:
@@ -25,26 +25,26 @@ def record(state: str, error: dict[str, object] | None = None, **raw: str) -> Ex
         ("NO_IDEA", None),
     ],
 )
-def test_the_condition_is_named(code: str, condition: str | None) -> None:
-    """A failure that the contract has a word for carries that word."""
-    told = failure_of(record("failed", {"code": code, "error": "no", "details": {"field": "f"}}))
-    assert (told["code"], told["message"]) == (code, "no")
-    assert told["details"].get("refund_condition") == condition
-    assert told["details"]["field"] == "f" and told["details"]["retryable"] is False
+def test_latency_violation_names_its_condition(code: str, condition: str | None) -> None:
+    """A failure that maps to a refund condition of the contract names it."""
+    error = failure_of(record("failed", {"code": code, "error": "no", "details": {"field": "f"}}))
+    assert (error["code"], error["message"]) == (code, "no")
+    assert error["details"].get("refund_condition") == condition
+    assert error["details"]["field"] == "f" and error["details"]["retryable"] is False
 
 
-def test_parked_work_may_be_asked_for_again() -> None:
-    """A failure that is not the end says so, whatever its author thought of it."""
+def test_retryable_failure_says_so() -> None:
+    """A failure that will be retried says so, even if its author marked it final."""
     error = {"code": "TRANSIENT_FAILURE", "error": "busy", "details": {"retryable": False}}
     assert failure_of(record("pending", error, parked="retry"))["details"]["retryable"] is True
 
 
-def test_a_cancelled_task_has_no_other_error() -> None:
-    """Cancelled work is told as that, also when something had failed before."""
-    told = failure_of(record("cancelled", {"code": "TRANSIENT_FAILURE", "error": "busy", "details": {}}))
-    assert told["code"] == "CANCELLED"
+def test_cancelled_task_reports_only_its_cancellation() -> None:
+    """Cancelled work is reported as cancelled, even after an earlier failure."""
+    error = failure_of(record("cancelled", {"code": "TRANSIENT_FAILURE", "error": "busy", "details": {}}))
+    assert error["code"] == "CANCELLED"
 
 
-def test_a_failure_without_words() -> None:
-    """A record that says nothing of its failure is still told in form."""
+def test_failure_without_details() -> None:
+    """A record without error details is still reported in the right format."""
     assert failure_of(record("failed"))["code"] == "INTERNAL_ERROR"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from worker.executions.events import Event, Kind
-from worker.executions.keys import Keys
-from worker.executions.service import Executions
-from worker.executions.states import State as ExecutionState
+from worker.core.states import State as ExecutionState
+from worker.engine.events import Event, Kind
+from worker.engine.service import Executions
+from worker.store.data_model import Keys
 
 ID = "01890a5d-ac96-774b-bcce-b302099a8057"
 KINDS = [Kind.EXECUTION_CREATED, Kind.EXECUTION_STARTED, Kind.EXECUTION_COMPLETED]
@@ -23,7 +23,7 @@ class State:
 
 
 class Log:
-    """A store with one log, which has grown to `lengths[n]` events when it is asked for the n-th time."""
+    """A store with one log of `lengths[n]` events at the n-th read."""
 
     def __init__(self, *lengths: int) -> None:
         self.keys = Keys()
@@ -48,15 +48,15 @@ class Log:
         self.asked += 1
 
 
-class Awake:
-    """A watcher whose every wait ends with news."""
+class EagerWatcher:
+    """A watcher whose every wait returns at once with news."""
 
     closed = False
 
-    def watch(self, channel: str) -> Awake:
+    def watch(self, channel: str) -> EagerWatcher:
         return self
 
-    def __enter__(self) -> Awake:
+    def __enter__(self) -> EagerWatcher:
         return self
 
     def __exit__(
@@ -71,7 +71,7 @@ class Awake:
 def following(log: Log) -> Executions:
     absent: Any = None
     store: Any = log
-    watcher: Any = Awake()
+    watcher: Any = EagerWatcher()
     return Executions(
         store, catalog=absent, files=absent, watcher=watcher, push=lambda id: None, timeout_us=1
     )
@@ -81,34 +81,34 @@ def following(log: Log) -> Executions:
     "lengths",
     [
         (1, 1, 3),  # empty read, then the end, seen in the record first
-        (1, 1, 1, 3),  # the end between two looks at the record
+        (1, 1, 1, 3),  # the end between two reads of the record
         (1, 2, 2, 3),
         (2, 3),
         (3,),
     ],
 )
-def test_the_terminal_event_is_seen_wherever_it_falls(lengths: tuple[int, ...]) -> None:
-    """Whatever read the end of the work falls between, follow yields every event once and then stops."""
+def test_terminal_event_is_seen_at_any_position(lengths: tuple[int, ...]) -> None:
+    """Between whichever reads the work ends, follow yields every event once and then stops."""
     executions = following(Log(*lengths))
     seen = [event.sequence for batch in executions.follow(ID) for event in batch]
     assert seen == [1, 2, 3]
 
 
 @pytest.mark.parametrize("lengths", [(1, 1, 3), (1, 1, 1, 3), (2, 2, 3)])
-def test_a_wait_says_that_the_execution_ended(lengths: tuple[int, ...]) -> None:
-    """An execution that ends while somebody waits is told as ended, not as still under way."""
+def test_wait_reports_the_end(lengths: tuple[int, ...]) -> None:
+    """An execution that ends during the wait is reported as ended."""
     assert following(Log(*lengths)).wait(ID, 5.0)
 
 
-def test_following_from_behind_the_end_stops_at_once() -> None:
-    """Whoever has seen the terminal event already gets nothing more, and is not kept waiting."""
+def test_following_past_the_end_stops() -> None:
+    """A reader that has seen the terminal event gets nothing more and does not wait."""
     log = Log(3)
     assert list(following(log).follow(ID, after=3)) == []
     assert log.asked <= 3
 
 
-def test_a_wait_ends_with_its_time() -> None:
-    """An execution that goes on is told as not ended when the time is over."""
+def test_wait_times_out() -> None:
+    """An execution that is still running after the time-out is reported as not ended."""
     began = time.monotonic()
     assert not following(Log(2)).wait(ID, 0.05)
     assert time.monotonic() - began < 5

@@ -1,4 +1,4 @@
-"""Following a log while the store comes and goes, and when the process is about to end."""
+"""Following a log during store outages and process shutdown."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, cast
 import pytest
 import redis
 
-from worker.executions import service
-from worker.executions.events import Event, Kind
-from worker.executions.keys import Keys
-from worker.executions.service import Executions
-from worker.executions.states import State
-from worker.executions.store import ExecutionStore
-from worker.executions.watch import Watcher
+from worker.core.states import State
+from worker.engine import service
+from worker.engine.events import Event, Kind
+from worker.engine.service import Executions
+from worker.engine.transitions import ExecutionStore
+from worker.engine.watch import Watcher
+from worker.store.data_model import Keys
 
 ID = "01890000-0000-7000-8000-000000000000"
 
@@ -26,7 +26,7 @@ def event(sequence: int, kind: Kind = Kind.PROGRESS) -> Event:
 
 
 class Store:
-    """A log, and what happens just before each look at it."""
+    """A log, and a hook before each read."""
 
     def __init__(self, *looks: Callable[[Store], None]) -> None:
         self.keys = Keys()
@@ -47,15 +47,15 @@ class Store:
         return self.now
 
 
-class Silence:
-    """A watcher that never has news and never makes anybody wait."""
+class SilentWatcher:
+    """A watcher that never has news and never blocks."""
 
-    def watch(self, channel: str) -> Silence:
+    def watch(self, channel: str) -> SilentWatcher:
         return self
 
     closed = False
 
-    def __enter__(self) -> Silence:
+    def __enter__(self) -> SilentWatcher:
         return self
 
     def __exit__(
@@ -67,13 +67,13 @@ class Silence:
         return False
 
 
-def executions(store: Store, silence: Silence | None = None) -> Executions:
+def executions(store: Store, silence: SilentWatcher | None = None) -> Executions:
     unused = cast(Any, None)
     return Executions(
         cast(ExecutionStore, store),
         catalog=unused,
         files=unused,
-        watcher=cast(Watcher, silence or Silence()),
+        watcher=cast(Watcher, silence or SilentWatcher()),
         push=unused,
         timeout_us=0,
     )
@@ -100,27 +100,27 @@ def seen(store: Store, **options: Any) -> list[int]:
     return [event.sequence for batch in executions(store).follow(ID, **options) for event in batch]
 
 
-def test_an_absent_store_is_waited_for() -> None:
-    """A store that is away at any look costs no event and repeats none."""
+def test_outage_is_waited_out() -> None:
+    """A store outage at any read loses no event and repeats none."""
     assert seen(Store(away, nothing, away, nothing, away, away, end)) == [1, 2]
 
 
-def test_a_store_that_stays_away_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Patience has an end, and it is a quiet one."""
+def test_long_outage_ends_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the longest wait the stream ends without an error."""
     monkeypatch.setattr(service, "_PATIENCE", 0.05)
     assert seen(Store(nothing, *[away] * 1_000_000)) == [1]
 
 
-def test_patience_is_no_longer_than_the_caller_s() -> None:
-    """Who waits until a moment is answered at that moment, store or no store."""
+def test_waiting_respects_the_callers_timeout() -> None:
+    """A waiter with a time-out is answered in time, with or without the store."""
     began = time.monotonic()
     assert seen(Store(nothing, *[away] * 10_000_000), until=began + 0.05) == [1]
     assert time.monotonic() - began < 5
 
 
-def test_a_process_about_to_end_lets_its_streams_go() -> None:
-    """Streams end early, requests that wait for a moment get their moment."""
-    silence = Silence()
+def test_stopping_process_releases_its_streams() -> None:
+    """On shutdown streams end early; requests with a time-out keep theirs."""
+    silence = SilentWatcher()
     silence.closed = True
     assert [len(batch) for batch in executions(Store(), silence).follow(ID)] == [1]
     assert [len(batch) for batch in executions(Store(nothing, *[away] * 1000), silence).follow(ID)] == [1]
@@ -129,7 +129,7 @@ def test_a_process_about_to_end_lets_its_streams_go() -> None:
     assert time.monotonic() - began >= 0.1
 
 
-def test_other_errors_are_not_hidden() -> None:
-    """What is no absence is a bug and is raised."""
+def test_other_errors_are_raised() -> None:
+    """Any error that is not an outage is a bug and is raised."""
     with pytest.raises(redis.ResponseError):
         seen(Store(nothing, broken))

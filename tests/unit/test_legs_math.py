@@ -1,4 +1,4 @@
-"""Fees and refunds as sums: nothing lost in rounding, nothing paid twice."""
+"""Computing fees and refunds: nothing lost in rounding, nothing paid twice."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 from eth_account import Account
+from eth_utils import to_checksum_address
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.payments.headers import encode
-from worker.payments.legs import (
+from worker.core.evm import is_bytes32
+from worker.payments.leg import LegKind, LegState
+from worker.payments.leg_authorization import (
     FeeSplit,
-    LegKind,
-    LegState,
     fee_subject,
     leg_authorization,
     leg_nonce,
     leg_payload,
     leg_requirements,
-    refundable,
     split_fee,
 )
-from worker.payments.networks import BASE, BASE_SEPOLIA
-from worker.payments.typed_data import is_bytes32, transfer_digest
-from worker.payments.wire import decode_payment
+from worker.x402.headers import encode
+from worker.x402.networks import BASE, BASE_SEPOLIA
+from worker.x402.typed_data import transfer_digest
+from worker.x402.wire import decode_payment
 
 KEY = "0x" + "22" * 32
 WORKER = Account.from_key(KEY).address
@@ -56,7 +56,7 @@ def test_a_fee_is_rounded_half_up(amount: int, percentage: Decimal | int, fee: i
 
 
 @given(st.integers(0, 2**256 - 1), st.decimals(0, 100, places=4))
-def test_a_split_loses_nothing(amount: int, percentage: Decimal) -> None:
+def test_fee_split_loses_nothing(amount: int, percentage: Decimal) -> None:
     """For any price and percentage the parts add up and agree with decimal arithmetic."""
     split = split_fee(amount, percentage)
     wide = Context(prec=200)
@@ -68,32 +68,20 @@ def test_a_split_loses_nothing(amount: int, percentage: Decimal) -> None:
 @pytest.mark.parametrize(
     "percentage", [-1, 101, Decimal("100.01"), 1.5, "1", True, Decimal("NaN"), Decimal("Infinity"), None]
 )
-def test_an_impossible_percentage_is_refused(percentage: Any) -> None:
-    """Floats, texts, and what lies outside 0 to 100 are no percentage."""
+def test_invalid_percentage_is_refused(percentage: Any) -> None:
+    """Floats, texts, and values outside 0 to 100 are not percentages."""
     with pytest.raises(ValueError, match="percentage"):
         split_fee(100, percentage)
 
 
 def test_a_negative_price_is_refused() -> None:
-    """Nobody owes a fee on less than nothing."""
+    """A fee on a negative price is refused."""
     with pytest.raises(ValueError, match="not negative"):
         split_fee(-1, 1)
 
 
-@given(st.lists(st.integers(-5, 200), max_size=8))
-def test_refunds_never_exceed_what_was_settled(wanted: list[int]) -> None:
-    """Whatever refunds are asked for, one after the other, together they stay within the payment."""
-    settled, refunded = 100, 0
-    for amount in wanted:
-        paid = refundable(amount, settled, refunded)
-        assert 0 <= paid <= max(0, amount)
-        refunded += paid
-    assert refunded <= settled
-    assert refundable(10, 100, 95) == 5 and refundable(10, 100, 120) == 0
-
-
-def test_a_legs_nonce_is_derived() -> None:
-    """The same leg has the same nonce for ever; this one is fixed so that a change is noticed."""
+def test_leg_nonce_is_derived() -> None:
+    """The same leg always has the same nonce; this one is pinned so that a change is noticed."""
     nonce = leg_nonce(LegKind.REFUND, SUBJECT, 0)
     assert is_bytes32(nonce)
     assert nonce == leg_nonce(LegKind.REFUND, SUBJECT.upper(), 0)
@@ -107,18 +95,18 @@ def test_a_legs_nonce_is_derived() -> None:
 def test_different_legs_have_different_nonces(
     one: tuple[LegKind, str, int], other: tuple[LegKind, str, int]
 ) -> None:
-    """No kind, subject or ordinal can be shifted into another leg's nonce."""
+    """No kind, subject or ordinal can collide with another leg's nonce."""
     assert (leg_nonce(*one) == leg_nonce(*other)) == (one == other)
 
 
-def test_an_ordinal_counts_from_zero() -> None:
-    """A negative ordinal is a mistake."""
+def test_ordinals_start_at_zero() -> None:
+    """A negative ordinal is refused."""
     with pytest.raises(ValueError, match="negative"):
         leg_nonce(LegKind.FEE, SUBJECT, -1)
 
 
-def test_fees_are_gathered_per_coin_wallet_and_period() -> None:
-    """Another network, wallet or period is another leg; letter case is not."""
+def test_fees_are_grouped_by_asset_wallet_and_period() -> None:
+    """Another network, wallet or period is another leg; letter case does not matter."""
     subjects = {
         fee_subject(network, wallet, period)
         for network in (BASE, BASE_SEPOLIA)
@@ -131,7 +119,7 @@ def test_fees_are_gathered_per_coin_wallet_and_period() -> None:
 
 def leg(**changes: Any) -> Any:
     """Return a refund leg's authorization."""
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "wallet": WORKER,
         "to": SEEKER,
         "amount": 10_000,
@@ -139,11 +127,11 @@ def leg(**changes: Any) -> Any:
         "now_s": 1_800_000_000,
         "window_s": 600,
     }
-    return leg_authorization(**{**made, **changes})
+    return leg_authorization(**{**fields, **changes})
 
 
-def test_signing_again_later_keeps_the_nonce() -> None:
-    """A leg signed anew with a later end is still the same transfer to the chain."""
+def test_later_signing_keeps_the_nonce() -> None:
+    """A leg signed again with a later end is still the same transfer on chain."""
     first, again = leg(), leg(now_s=1_800_009_999)
     assert first.valid_before == 1_800_000_600 and again.valid_before == 1_800_010_599
     assert first.nonce == again.nonce and first.payer == again.payer == WORKER.lower()
@@ -155,14 +143,14 @@ def test_signing_again_later_keeps_the_nonce() -> None:
     [{"amount": 0}, {"amount": -1}, {"amount": 2**256}, {"to": WORKER}, {"to": WORKER.lower()}]
     + [{"to": "0x12"}, {"window_s": 0}],
 )
-def test_an_empty_or_circular_leg_is_not_made(changes: dict[str, Any]) -> None:
-    """A leg of nothing, to ourselves, to no wallet, or without time is a mistake."""
+def test_zero_or_self_payment_leg_is_refused(changes: dict[str, Any]) -> None:
+    """A leg with a zero amount, our own or an invalid recipient, or no lifetime is refused."""
     with pytest.raises(ValueError, match="a leg"):
         leg(**changes)
 
 
-def test_a_leg_travels_as_any_payment() -> None:
-    """A leg's payload reads as a payment on its own terms, signed by the worker's wallet."""
+def test_leg_uses_the_payment_format() -> None:
+    """A leg's payload parses as a payment on its own terms, signed by the worker's wallet."""
     authorization = leg()
     digest = transfer_digest(BASE_SEPOLIA.domain, authorization)
     signature = bytes(Account.unsafe_sign_hash(digest, KEY).signature)
@@ -170,11 +158,11 @@ def test_a_leg_travels_as_any_payment() -> None:
     payment = decode_payment(encode(leg_payload(authorization, signature, requirements)))
     assert payment.authorization == authorization
     assert Account._recover_hash(digest, signature=payment.signature_bytes) == WORKER
-    assert requirements["payTo"] == SEEKER.lower() and requirements["amount"] == "10000"
+    assert requirements["payTo"] == to_checksum_address(SEEKER) and requirements["amount"] == "10000"
     assert requirements["extra"] == {"name": "USDC", "version": "2"}
 
 
-def test_the_states_of_a_leg() -> None:
-    """The words under which legs are stored stay as they are."""
+def test_leg_state_names_are_stable() -> None:
+    """The stored names of leg states and kinds do not change."""
     assert [str(state) for state in LegState] == ["due", "settling", "unknown", "refused", "settled"]
     assert [str(kind) for kind in LegKind] == ["fee", "refund"]

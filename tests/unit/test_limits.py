@@ -1,15 +1,15 @@
-"""Limits count by who asks, and let everybody through when they cannot count."""
+"""Rate limits count per caller, and fail open when the store is unavailable."""
 
 from __future__ import annotations
 
 import pytest
 import redis
 
-from worker.limits import MINUTE_US, Limits, TooMany
+from worker.doors.limits import MINUTE_US, RequestLimits, TooManyRequests
 
 
 class Counter:
-    """Allows so many of each name; or has no store."""
+    """Allows a maximum per name, or raises as if without a store."""
 
     def __init__(self, *, away: bool = False) -> None:
         self.taken: list[tuple[str, int, int]] = []
@@ -22,28 +22,28 @@ class Counter:
         return sum(name == key for name, *_ in self.taken) <= max
 
 
-def test_one_too_many_is_told_to_wait() -> None:
-    """Beyond the limit of a minute somebody is refused, and told for how long; others are not."""
+def test_exceeded_limit_says_when_to_retry() -> None:
+    """A caller above the limit of a minute is refused with Retry-After; other callers are not."""
     counter = Counter()
-    limits = Limits(counter)  # type: ignore[arg-type]
+    limits = RequestLimits(counter)  # type: ignore[arg-type]
     for _ in range(2):
         limits.take("drafts", "10.0.0.1", 2)
-    with pytest.raises(TooMany) as refused:
+    with pytest.raises(TooManyRequests) as refused:
         limits.take("drafts", "10.0.0.1", 2)
     assert (refused.value.status, refused.value.retry_after) == (429, 60)
-    assert refused.value.charged is False
+    assert refused.value.charged is None, "what is refused may belong to a contract that was paid for"
     limits.take("drafts", "10.0.0.2", 2)
     assert counter.taken[0] == ("drafts:10.0.0.1", 2, MINUTE_US)
 
 
-def test_a_store_that_is_away_limits_nobody() -> None:
-    """Limits fail open: whoever pays is served although nobody can count."""
+def test_unavailable_store_disables_limits() -> None:
+    """Limits fail open: paying callers are served even if counting is impossible."""
     for _ in range(5):
-        Limits(Counter(away=True)).take("drafts", "10.0.0.1", 1)  # type: ignore[arg-type]
+        RequestLimits(Counter(away=True)).take("drafts", "10.0.0.1", 1)  # type: ignore[arg-type]
 
 
-def test_no_limit_is_no_question() -> None:
-    """Where the limit is 0 the store is not even asked."""
+def test_no_limit_makes_no_query() -> None:
+    """With a limit of 0 the store is not called."""
     counter = Counter()
-    Limits(counter).take("drafts", "10.0.0.1", 0)  # type: ignore[arg-type]
+    RequestLimits(counter).take("drafts", "10.0.0.1", 0)  # type: ignore[arg-type]
     assert counter.taken == []

@@ -1,4 +1,4 @@
-"""Logs: one line an event, fields that are bound, and no secret in any of them."""
+"""Logs: one line per event, bound fields, and no secrets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 import structlog
 
-from worker import logs
-from worker.settings import Settings
+from worker.core import logs
+from worker.core.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
 def _as_it_was() -> Iterator[None]:
-    """Logging is global: every test leaves it as it found it."""
+    """Logging is global: restore it after every test."""
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     yield
@@ -45,8 +45,8 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-def test_one_json_object_a_line() -> None:
-    """Whatever is in the fields, an event is one line with name, level and time."""
+def test_one_json_object_per_line() -> None:
+    """Whatever the fields contain, an event is one line with name, level and time."""
     stream, log = configured()
     log.info(
         "execution.completed", text='two\nlines "quoted" \x00 \ud800', amount=5, raw=b"\x01\xff", odd={1, "a"}
@@ -57,8 +57,8 @@ def test_one_json_object_a_line() -> None:
     assert line["text"].startswith("two\nlines")
 
 
-def test_production_speaks_json_and_a_laptop_does_not() -> None:
-    """`auto` is JSON where machines read and text where people do."""
+def test_production_logs_json_and_local_logs_text() -> None:
+    """`auto` selects JSON in production and text locally."""
     stream = io.StringIO()
     logs.configure(Settings(worker_env="production"), stream)
     structlog.get_logger().info("a.b")
@@ -70,14 +70,14 @@ def test_production_speaks_json_and_a_laptop_does_not() -> None:
     assert "\x1b" not in stream.getvalue()
 
 
-def test_text_cannot_forge_a_line() -> None:
-    """A stranger's line break stays inside its field, in the readable form too."""
+def test_log_injection_is_prevented() -> None:
+    """A line break in a field stays inside the field, in the text format too."""
     stream, log = configured(LOG_FORMAT="text")
     log.info("a.b", name="x\n2026-01-01 [info] execution.completed")
     assert len(stream.getvalue().splitlines()) == 1
 
 
-def test_debug_is_silent() -> None:
+def test_debug_logging_is_off() -> None:
     """Debug lines are not written."""
     stream, log = configured()
     log.debug("a.b")
@@ -85,7 +85,7 @@ def test_debug_is_silent() -> None:
 
 
 def test_bound_fields_end_with_their_block() -> None:
-    """Lines inside carry the four ids that are given, lines outside do not."""
+    """Lines inside the block have the four given ids, lines outside do not."""
     stream, log = configured()
     with logs.bound(request_id="r1"):
         with logs.bound(execution_id="e1", contract_ref="c1", attempt=2):
@@ -101,7 +101,7 @@ def test_bound_fields_end_with_their_block() -> None:
 
 
 def test_bound_fields_do_not_cross_threads() -> None:
-    """What one thread bound is not in another's lines."""
+    """Fields bound in one thread do not appear in another's lines."""
     stream, log = configured()
     with logs.bound(execution_id="e1"):
         other = threading.Thread(target=lambda: log.info("other"))
@@ -111,12 +111,12 @@ def test_bound_fields_do_not_cross_threads() -> None:
 
 
 def test_bound_fields_do_not_cross_greenlets() -> None:
-    """Under gevent each greenlet has its own bound fields, also across a switch."""
+    """Under gevent each greenlet has its own bound fields, even across a switch."""
     code = """
 from gevent import monkey; monkey.patch_all()
 import gevent, structlog, sys
-from worker import logs
-from worker.settings import Settings
+from worker.core import logs
+from worker.core.settings import Settings
 logs.configure(Settings(log_format="json"), sys.stdout)
 def work(name):
     with logs.bound(execution_id=name):
@@ -125,8 +125,8 @@ def work(name):
 gevent.joinall([gevent.spawn(work, str(n)) for n in range(5)])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    said = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(said) == 5 and all(line["execution_id"] == line["mine"] for line in said)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(records) == 5 and all(line["execution_id"] == line["mine"] for line in records)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ gevent.joinall([gevent.spawn(work, str(n)) for n in range(5)])
         "redis_url",
     ],
 )
-def test_secrets_by_name(name: str) -> None:
-    """What goes by a secret's name is hidden: as a field, in headers, in lists, however deep."""
+def test_secret_fields_are_redacted_by_name(name: str) -> None:
+    """Fields with a secret's name are redacted: top-level, in headers, in lists, at any depth."""
     stream, log = configured()
     log.info("a", **{name: "hunter2"})
     log.info("b", headers={name: "hunter2"})
@@ -161,8 +161,8 @@ def test_secrets_by_name(name: str) -> None:
     assert len(lines(stream)) == 4 and "hunter2" not in stream.getvalue()
 
 
-def test_names_that_only_look_secret_stay_readable() -> None:
-    """Ids that end in _key and are needed to find a fault are shown."""
+def test_similar_field_names_are_not_redacted() -> None:
+    """Ids that end in _key and are needed for debugging are shown."""
     stream, log = configured()
     log.info("a", step_key="search#1", payment_key="ab12", contract_ref="c1", monkey="m", tokens=3)
     assert {"step_key": "search#1", "payment_key": "ab12", "contract_ref": "c1"}.items() <= lines(stream)[
@@ -171,8 +171,8 @@ def test_names_that_only_look_secret_stay_readable() -> None:
     assert lines(stream)[0]["monkey"] == "m" and lines(stream)[0]["tokens"] == 3
 
 
-def test_the_operators_secrets_are_cut_out_of_any_text() -> None:
-    """A secret inside a message, an exception or an object's repr is hidden too."""
+def test_configured_secrets_are_redacted_in_any_text() -> None:
+    """A secret inside a message, an exception or an object's repr is redacted too."""
     token, password = "kernel-token-0123456789", "store-password"
     stream, log = configured(KERNEL_TOKEN=token, REDIS_URL=f"redis://:{password}@h:1/0")
 
@@ -192,15 +192,15 @@ def test_the_operators_secrets_are_cut_out_of_any_text() -> None:
     assert "ValueError" in lines(stream)[2]["exception"] and "ValueError" in lines(stream)[3]["exception"]
 
 
-def test_short_secrets_do_not_blacken_everything() -> None:
-    """A three-letter password of a laptop would hide half of every line; it is hidden by name only."""
+def test_short_secrets_are_not_redacted() -> None:
+    """Redacting a local three-letter password would hide half of every line; only its field is redacted."""
     stream, log = configured(SWARM_KEYS="swarm:abc")
     log.info("a", text="abc def")
     assert lines(stream)[0]["text"] == "abc def"
 
 
-def test_a_structure_without_end_is_cut() -> None:
-    """A value that contains itself does not hang the process."""
+def test_deep_structures_are_truncated() -> None:
+    """A self-referring value does not hang the process."""
     stream, log = configured()
     knot: dict[str, Any] = {}
     knot["knot"] = knot
@@ -208,8 +208,8 @@ def test_a_structure_without_end_is_cut() -> None:
     assert lines(stream)[0]["event"] == "a"
 
 
-def test_libraries_speak_the_same_form() -> None:
-    """A library's line has the logger as its event and the text beside it, once."""
+def test_library_logs_use_the_same_format() -> None:
+    """A library's line has the logger name as its event and the text as message, once."""
     stream, _ = configured()
     with logs.bound(request_id="r1"):
         logging.getLogger("gunicorn.error").info("Booting worker with pid: %s", 5)
@@ -218,8 +218,8 @@ def test_libraries_speak_the_same_form() -> None:
     assert line["request_id"] == "r1" and "_record" not in line
 
 
-def test_gunicorn_and_rq_do_not_speak_twice() -> None:
-    """Handlers that those libraries brought along are taken away; a second configure adds none."""
+def test_gunicorn_and_rq_log_once() -> None:
+    """Handlers added by those libraries are removed; a second configure adds none."""
     for name in ("gunicorn.error", "rq.worker"):
         logging.getLogger(name).addHandler(logging.StreamHandler(io.StringIO()))
     stream, _ = configured()
@@ -230,7 +230,7 @@ def test_gunicorn_and_rq_do_not_speak_twice() -> None:
 
 
 def test_rq_does_not_add_its_own_handler() -> None:
-    """RQ sees that somebody already writes, and leaves the form to us."""
+    """RQ sees an existing handler and does not add its own."""
     from rq.logutils import setup_loghandlers
 
     stream, _ = configured()
@@ -239,8 +239,8 @@ def test_rq_does_not_add_its_own_handler() -> None:
     assert len(lines(stream)) == 1
 
 
-def test_warnings_become_lines() -> None:
-    """Python's warnings go where all lines go."""
+def test_warnings_are_logged() -> None:
+    """Python warnings are logged like any other event."""
     stream, _ = configured()
     with warnings.catch_warnings():
         warnings.simplefilter("always")
@@ -248,3 +248,18 @@ def test_warnings_become_lines() -> None:
         warnings.warn("something old", UserWarning, stacklevel=1)
         logging.captureWarnings(False)
     assert lines(stream)[0]["event"] == "py.warnings" and "something old" in lines(stream)[0]["message"]
+
+
+def test_log_goes_to_the_current_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After stderr is replaced and the old one closed, threads log to the new one."""
+    first, second = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stderr", first)
+    logs.configure(Settings(log_format="json"))
+    structlog.get_logger().info("a.b")
+    first_said = first.getvalue()
+    monkeypatch.setattr(sys, "stderr", second)
+    first.close()
+    structlog.get_logger().info("c.d")
+    logging.getLogger("library").warning("e")
+    assert [json.loads(line)["event"] for line in first_said.splitlines()] == ["a.b"]
+    assert [line["event"] for line in lines(second)] == ["c.d", "library"]

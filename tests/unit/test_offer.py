@@ -1,4 +1,4 @@
-"""What we ask for, and every way in which a payment can fail to be it."""
+"""Payment offers, and every way in which a payment can fail to match one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from x402.extensions.payment_identifier import declare_payment_identifier_extension
 
-from worker.errors import BadRequest
-from worker.payments.headers import MAX_WRITE_CHARS, encode
-from worker.payments.networks import BASE, BASE_SEPOLIA
-from worker.payments.offer import Offer, Refusal, atomic, mismatch, signature_mismatch
-from worker.payments.typed_data import transfer_digest
-from worker.payments.wire import Payment, decode_payment, decode_v1_payment
+from worker.core.amounts import atomic_units
+from worker.core.errors import BadRequest
+from worker.x402.headers import MAX_WRITE_CHARS, encode
+from worker.x402.networks import BASE, BASE_SEPOLIA
+from worker.x402.offer import Offer, OfferMismatch, mismatch, signature_mismatch
+from worker.x402.typed_data import transfer_digest
+from worker.x402.wire import PaymentPayload, decode_payment, decode_v1_payment
 
 NOW = 1_800_000_000
 KEY = "0x" + "11" * 32
@@ -43,7 +44,7 @@ Change = Callable[[dict[str, Any]], Any]
 def document(offer: Offer = OFFER, key: str = KEY) -> dict[str, Any]:
     """Return the payment an honest client signs for this offer."""
     requirements = offer.requirements()
-    made: dict[str, Any] = {
+    payment: dict[str, Any] = {
         "x402Version": 2,
         "resource": offer.resource(),
         "accepted": requirements,
@@ -59,40 +60,40 @@ def document(offer: Offer = OFFER, key: str = KEY) -> dict[str, Any]:
             },
         },
     }
-    digest = transfer_digest(offer.network.domain, decode_payment(encode(made)).authorization)
-    made["payload"]["signature"] = "0x" + Account.unsafe_sign_hash(digest, key).signature.hex()
-    return made
+    digest = transfer_digest(offer.network.domain, decode_payment(encode(payment)).authorization)
+    payment["payload"]["signature"] = "0x" + Account.unsafe_sign_hash(digest, key).signature.hex()
+    return payment
 
 
-def paid(change: Change = lambda made: None) -> Payment:
+def paid(change: Change = lambda payment: None) -> PaymentPayload:
     """Return the honest payment after one change."""
-    made = document()
-    change(made)
-    return decode_payment(encode(made))
+    payment = document()
+    change(payment)
+    return decode_payment(encode(payment))
 
 
 def recover(digest: bytes, signature: bytes) -> str:
-    """Stand in for the worker's own recovery."""
+    """Recover the signer with eth_account in place of the worker's own recovery."""
     try:
         return str(Account._recover_hash(digest, signature=signature))
     except Exception:
         raise ValueError("not a signature") from None
 
 
-def test_an_honest_payment_passes() -> None:
-    """What an honest client makes of our offer is accepted, its signature too."""
+def test_matching_payment_passes() -> None:
+    """The payment that an honest client makes for our offer is accepted, including its signature."""
     assert mismatch(paid(), OFFER, NOW) is None
     assert signature_mismatch(paid(), OFFER, recover) is None
 
 
 def set_at(path: str, value: Any) -> Change:
-    """Return a change that puts a value at a dotted path."""
+    """Return a change that sets the value at a dotted path."""
 
-    def change(made: dict[str, Any]) -> None:
+    def change(payment: dict[str, Any]) -> None:
         *parents, last = path.split(".")
         for parent in parents:
-            made = made[parent]
-        made[last] = value
+            payment = payment[parent]
+        payment[last] = value
 
     return change
 
@@ -129,18 +130,18 @@ def set_at(path: str, value: Any) -> Change:
         ("payload.authorization.validBefore", str(2**256 - 1)),
     ],
 )
-def test_a_payment_that_differs_is_refused_with_its_field(path: str, value: Any) -> None:
-    """Each difference is refused as PAYMENT_INVALID, naming the field, what we ask and what came."""
+def test_mismatched_payment_names_its_field(path: str, value: Any) -> None:
+    """Each mismatch is refused as PAYMENT_INVALID with the field, the expected and the received value."""
     found = mismatch(paid(set_at(path, value)), OFFER, NOW)
-    assert isinstance(found, Refusal)
+    assert isinstance(found, OfferMismatch)
     assert (found.code, found.field) == ("PAYMENT_INVALID", path)
     assert found.expected and found.received is not None and found.reason
     assert len(str(found.received)) <= 100
     json.dumps([found.expected, found.received])
 
 
-def test_another_payer_has_a_code_of_its_own() -> None:
-    """A payment from a wallet other than the contract's seeker says so."""
+def test_wrong_payer_has_its_own_code() -> None:
+    """A payment from a wallet other than the contract's seeker has its own code."""
     found = mismatch(paid(set_at("payload.authorization.from", STRANGER)), OFFER, NOW)
     assert found is not None and found.code == "PAYMENT_PAYER_MISMATCH"
     assert (found.field, found.expected) == ("payload.authorization.from", SEEKER)
@@ -149,41 +150,60 @@ def test_another_payer_has_a_code_of_its_own() -> None:
 
 @pytest.mark.parametrize("field", ["name", "version"])
 def test_missing_domain_parts_are_refused(field: str) -> None:
-    """A client may add to extra, but not leave out what is part of the signature."""
-    found = mismatch(paid(lambda made: made["accepted"]["extra"].pop(field)), OFFER, NOW)
+    """A client may add to extra, but must keep the parts that are signed."""
+    found = mismatch(paid(lambda payment: payment["accepted"]["extra"].pop(field)), OFFER, NOW)
     assert found is not None and found.field == f"accepted.extra.{field}" and found.received == "nothing"
 
 
-def test_reordered_and_added_keys_are_fine() -> None:
-    """Clients reorder keys and add their own; only our terms are compared."""
+def test_an_offer_without_a_payer_is_open_to_everybody() -> None:
+    """Any wallet may pay it; everything else is compared as usual."""
+    offer = replace(OFFER, payer="")
+    stranger = document(replace(OFFER, payer=STRANGER), "0x" + "33" * 32)
+    assert mismatch(decode_payment(encode(stranger)), offer, NOW) is None
+    refusal = mismatch(decode_payment(encode(stranger)), replace(offer, price="0.02"), NOW)
+    assert refusal is not None and refusal.field == "accepted.amount"
 
-    def change(made: dict[str, Any]) -> None:
-        accepted = dict(reversed(made["accepted"].items()))
+
+def test_extensions_and_listing_texts_are_sent() -> None:
+    """Extensions are listed beside payment-identifier, catalog texts in the resource."""
+    info = {"bazaar": {"info": {"input": {}}, "schema": {}}}
+    offer = replace(OFFER, extensions=info, about={"serviceName": "Words", "tags": ["text"]})
+    required = offer.payment_required("")
+    assert required["extensions"].keys() == {"payment-identifier", "bazaar"}
+    assert required["extensions"]["bazaar"] == info["bazaar"]
+    assert required["resource"] == OFFER.resource() | {"serviceName": "Words", "tags": ["text"]}
+
+
+def test_reordered_and_added_keys_are_fine() -> None:
+    """Clients may reorder keys and add their own; only our terms are compared."""
+
+    def change(payment: dict[str, Any]) -> None:
+        accepted = dict(reversed(payment["accepted"].items()))
         accepted["extra"] = {"more": {"deep": [1]}, "version": "2", "name": "USDC"}
         accepted["outputSchema"] = None
-        made["accepted"] = accepted
-        made["accepted"]["extra"]["assetTransferMethod"] = "eip3009"
-        made["accepted"]["extra"]["paymentFlow"] = "authorization"
+        payment["accepted"] = accepted
+        payment["accepted"]["extra"]["assetTransferMethod"] = "eip3009"
+        payment["accepted"]["extra"]["paymentFlow"] = "authorization"
 
     assert mismatch(paid(change), OFFER, NOW) is None
 
 
 def test_a_missing_resource_is_fine() -> None:
-    """The resource is optional in a payment; without its url there is nothing to compare."""
-    assert mismatch(paid(lambda made: made.pop("resource")), OFFER, NOW) is None
-    assert mismatch(paid(lambda made: made["resource"].pop("url")), OFFER, NOW) is None
+    """The resource is optional in a payment; without its url nothing is compared."""
+    assert mismatch(paid(lambda payment: payment.pop("resource")), OFFER, NOW) is None
+    assert mismatch(paid(lambda payment: payment["resource"].pop("url")), OFFER, NOW) is None
 
 
-def test_addresses_compare_in_any_case() -> None:
+def test_addresses_are_case_insensitive() -> None:
     """Checksummed, lower and upper case are the same address, on either side."""
     for form in (str.lower, lambda text: "0x" + text[2:].upper()):
 
-        def change(made: dict[str, Any], form: Callable[[str], str] = form) -> None:
+        def change(payment: dict[str, Any], form: Callable[[str], str] = form) -> None:
             for place, key in (
-                (made["accepted"], "asset"),
-                (made["accepted"], "payTo"),
-                (made["payload"]["authorization"], "from"),
-                (made["payload"]["authorization"], "to"),
+                (payment["accepted"], "asset"),
+                (payment["accepted"], "payTo"),
+                (payment["payload"]["authorization"], "from"),
+                (payment["payload"]["authorization"], "to"),
             ):
                 place[key] = form(place[key])
 
@@ -192,18 +212,18 @@ def test_addresses_compare_in_any_case() -> None:
     assert mismatch(paid(), lower, NOW) is None
 
 
-def test_the_edges_of_the_window() -> None:
+def test_validity_window_edges() -> None:
     """Exactly the needed window and exactly the longest validity are accepted; validAfter may be now."""
     for path, value in (
         ("payload.authorization.validBefore", NOW + 120),
-        ("payload.authorization.validBefore", NOW + 86_400),
+        ("payload.authorization.validBefore", NOW + 600),
         ("payload.authorization.validAfter", NOW),
     ):
         assert mismatch(paid(set_at(path, str(value))), OFFER, NOW) is None
 
 
 def test_a_v1_payment_must_pay_exactly() -> None:
-    """V1's own rule would let a payer give more; ours does not, since we settle what we offered."""
+    """V1's own rule lets a payer give more; ours does not, since we settle what we offered."""
     payload = document()["payload"]
     header = encode({"x402Version": 1, "scheme": "exact", "network": "base-sepolia", "payload": payload})
     assert mismatch(decode_v1_payment(header, OFFER.requirements()), OFFER, NOW) is None
@@ -218,15 +238,15 @@ def test_a_v1_payment_must_pay_exactly() -> None:
 
 
 @given(st.sampled_from(["from", "to", "value", "validAfter", "validBefore"]), st.integers(0, 2**256 - 1))
-def test_no_random_authorization_pays(field: str, number: int) -> None:
-    """An authorization with any one field at random is refused unless it is worth the same to us."""
+def test_random_authorization_never_matches(field: str, number: int) -> None:
+    """An authorization with one random field is refused unless it has the same value for us."""
     value = f"0x{number % 2**160:040x}" if field in ("from", "to") else str(number)
     payment = paid(set_at(f"payload.authorization.{field}", value))
     harmless = {"validAfter": number <= NOW, "validBefore": NOW + 120 <= number <= NOW + 86_400}
     assert (mismatch(payment, OFFER, NOW) is None) == harmless.get(field, False)
 
 
-def test_a_signature_by_somebody_else_is_refused() -> None:
+def test_wrong_signer_is_refused() -> None:
     """65 bytes by another key, or for other terms, are refused before any network call."""
     forged = decode_payment(encode(document(key="0x" + "33" * 32)))
     found = signature_mismatch(forged, OFFER, recover)
@@ -236,14 +256,14 @@ def test_a_signature_by_somebody_else_is_refused() -> None:
     assert signature_mismatch(other, OFFER, recover) is not None
 
 
-def test_the_domain_of_the_network_is_what_counts() -> None:
-    """A signature for the same dollar on the other chain does not pay here."""
+def test_signature_uses_the_networks_domain() -> None:
+    """A signature for the same amount on the other chain does not pay here."""
     assert signature_mismatch(paid(), replace(OFFER, network=BASE), recover) is not None
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), BadRequest("x")])
-def test_a_signature_that_recovers_to_nothing_is_refused(error: Exception) -> None:
-    """Whatever way recovery fails, the refusal is ours and carries none of its text."""
+def test_unrecoverable_signature_is_refused(error: Exception) -> None:
+    """However recovery fails, the refusal is ours and contains none of its text."""
 
     def broken(digest: bytes, signature: bytes) -> str:
         raise error
@@ -253,8 +273,8 @@ def test_a_signature_that_recovers_to_nothing_is_refused(error: Exception) -> No
 
 
 @pytest.mark.parametrize("length", [1, 64, 66, 500])
-def test_other_lengths_are_left_to_the_facilitator(length: int) -> None:
-    """Smart wallets sign with any length; ours is no verdict on those."""
+def test_other_signature_lengths_are_left_to_the_facilitator(length: int) -> None:
+    """Smart wallet signatures have any length, and we do not judge them."""
 
     def never(digest: bytes, signature: bytes) -> str:
         raise AssertionError("not to be called")
@@ -262,8 +282,8 @@ def test_other_lengths_are_left_to_the_facilitator(length: int) -> None:
     assert signature_mismatch(paid(set_at("payload.signature", "0x" + "62" * length)), OFFER, never) is None
 
 
-def test_hires_four_headers() -> None:
-    """The document's headers carry the contract's own words, the amount verbatim."""
+def test_hire_payment_headers() -> None:
+    """The HIRE headers contain the contract's own words, the amount verbatim."""
     assert replace(OFFER, price="0.010").hire_headers() == {
         "X-Payment-Address": WORKER,
         "X-Payment-Amount": "0.010",
@@ -273,7 +293,7 @@ def test_hires_four_headers() -> None:
     assert replace(OFFER, network_word="base").hire_headers()["X-Payment-Network"] == "base"
 
 
-def test_the_v2_document() -> None:
+def test_v2_payment_required_document() -> None:
     """PaymentRequired has exactly the published fields, and declares payment-identifier."""
     required = OFFER.payment_required("PAYMENT-SIGNATURE header is required")
     assert list(required) == ["x402Version", "error", "resource", "accepts", "extensions"]
@@ -291,23 +311,23 @@ def test_the_v2_document() -> None:
     assert required["extensions"] == {"payment-identifier": declare_payment_identifier_extension()}
 
 
-def test_the_v1_body() -> None:
-    """The V1 body names the network by its old name and has no outputSchema at all."""
+def test_v1_payment_required_body() -> None:
+    """The V1 body uses the network's V1 name and has no outputSchema."""
     (accepts,) = OFFER.v1_body("X-PAYMENT header is required")["accepts"]
     assert accepts["maxAmountRequired"] == "10000" and accepts["network"] == "base-sepolia"
     assert accepts["resource"] == OFFER.resource_url and isinstance(accepts["description"], str)
     assert "outputSchema" not in accepts and None not in accepts.values()
 
 
-def test_the_window_needed_now_is_never_sent() -> None:
-    """What moves with the queue stays out of the 402, or an earlier payment would not match."""
+def test_remaining_window_is_not_sent() -> None:
+    """Values that change with the queue are left out of the 402, or an earlier payment would not match."""
     busier = replace(OFFER, needed_s=250)
     assert busier.headers("e") == OFFER.headers("e") and busier.v1_body("e") == OFFER.v1_body("e")
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "😀"])
-def test_the_header_fits_whatever_the_description(character: str) -> None:
-    """A description of any length and script leaves PAYMENT-REQUIRED under its limit, terms whole."""
+def test_header_size_is_limited_for_any_description(character: str) -> None:
+    """For descriptions of any length and script PAYMENT-REQUIRED stays under its limit, with all terms."""
     offer = replace(OFFER, description=character * 100_000, resource_url="https://w.example/" + "p" * 1500)
     header = offer.headers("e" * 10_000)["PAYMENT-REQUIRED"]
     assert len(header) < MAX_WRITE_CHARS
@@ -327,9 +347,9 @@ def test_the_header_fits_whatever_the_description(character: str) -> None:
         ("10.5", 10_500_000),
     ],
 )
-def test_prices_in_atomic_units(price: str, units: int) -> None:
+def test_prices_become_atomic_units(price: str, units: int) -> None:
     """A price is exact to the millionth."""
-    assert atomic(price) == units
+    assert atomic_units(price) == units
 
 
 @pytest.mark.parametrize(
@@ -350,16 +370,16 @@ def test_prices_in_atomic_units(price: str, units: int) -> None:
         "1\n",
     ],
 )
-def test_what_is_no_price(price: str) -> None:
+def test_invalid_prices_are_refused(price: str) -> None:
     """More than six decimals, exponents, signs and blanks are refused, never rounded."""
     with pytest.raises(ValueError, match="decimal"):
-        atomic(price)
+        atomic_units(price)
 
 
 @pytest.mark.parametrize(
     "changes", [{"price": "0"}, {"price": "0.0000001"}, {"pay_to": "0x1234"}, {"payer": SEEKER + "\r\n"}]
 )
-def test_an_impossible_offer_is_not_made(changes: dict[str, Any]) -> None:
-    """An offer of nothing, or to or from what is no wallet, is a mistake of ours."""
+def test_invalid_offer_is_refused(changes: dict[str, Any]) -> None:
+    """An offer with a zero amount, or with an invalid wallet on either side, is our own error."""
     with pytest.raises(ValueError):
         replace(OFFER, **changes)

@@ -1,4 +1,4 @@
-"""Which URLs and addresses may be called: pure rules, tried with everything odd."""
+"""Which URLs and addresses may be called: pure rules, tested with unusual input."""
 
 from __future__ import annotations
 
@@ -8,16 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.delivery.addresses import Refused, Rules, Target, is_public, may_call, parse_target, rules_for
+from worker.core.errors import Problem
+from worker.delivery.addresses import (
+    AddressRules,
+    UrlParts,
+    UrlRefused,
+    is_public,
+    may_call,
+    parse_target,
+    rules_for,
+)
 from worker.delivery.outbound import Outbound, Unreachable, redact
-from worker.errors import Problem
 
 PRODUCTION = rules_for("production")
 TEST = rules_for("test")
 
 
 class FixedResolver:
-    """Answers from a script, one list per look-up, and counts."""
+    """Returns scripted answers, one list per lookup, and records the lookups."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -125,16 +133,16 @@ OPEN = [
 
 
 class TestAddresses:
-    """Addresses that names may stand for."""
+    """Addresses that host names may resolve to."""
 
     @pytest.mark.parametrize("address", CLOSED)
-    def test_what_is_not_public_is_closed(self, address: str) -> None:
+    def test_non_public_addresses_are_refused(self, address: str) -> None:
         """Private, local, shared, reserved, multicast and embedding addresses are never called."""
         assert not may_call(address, PRODUCTION)
 
     @pytest.mark.parametrize("address", OPEN)
-    def test_what_is_public_is_open(self, address: str) -> None:
-        """Ordinary addresses pass, also right beside a closed range."""
+    def test_public_addresses_are_allowed(self, address: str) -> None:
+        """Ordinary addresses pass, even right next to a refused range."""
         assert may_call(address, PRODUCTION)
 
     @pytest.mark.parametrize(
@@ -151,13 +159,13 @@ class TestAddresses:
             "[::1]",
         ],
     )
-    def test_what_is_no_address_is_closed(self, address: str) -> None:
-        """A resolver that answers nonsense opens nothing."""
+    def test_invalid_addresses_are_refused(self, address: str) -> None:
+        """An invalid address from a resolver is refused."""
         assert not may_call(address, PRODUCTION) and not may_call(address, TEST)
 
     @given(st.integers(0, 2**32 - 1))
-    def test_no_ipv4_hides_in_ipv6(self, number: int) -> None:
-        """Mapped, compatible, translated, 6to4 and NAT64 forms of any IPv4 address are closed."""
+    def test_ipv4_embedded_in_ipv6_is_checked(self, number: int) -> None:
+        """Mapped, compatible, translated, 6to4 and NAT64 forms of any IPv4 address are refused."""
         high = number >> 16
         low = number & 0xFFFF
         for form in (
@@ -171,24 +179,24 @@ class TestAddresses:
             assert not may_call(form, PRODUCTION), form
 
     @given(st.one_of(st.integers(0, 2**32 - 1).map(IPv4Address), st.integers(0, 2**128 - 1).map(IPv6Address)))
-    def test_never_looser_than_python(self, address: IPv4Address | IPv6Address) -> None:
-        """Whatever Python calls private is closed here too."""
+    def test_never_more_permissive_than_ipaddress(self, address: IPv4Address | IPv6Address) -> None:
+        """Every address that Python calls private is refused here too."""
         if not address.is_global or address.is_loopback or address.is_link_local or address.is_multicast:
             assert not is_public(address)
 
-    def test_loopback_is_open_only_at_home(self) -> None:
-        """`local` and `test` may call this machine and nothing else that is private."""
+    def test_loopback_is_allowed_only_locally(self) -> None:
+        """`local` and `test` may call loopback and no other private address."""
         for env, allowed in (("local", True), ("test", True), ("production", False), ("", False)):
             rules = rules_for(env)
             assert may_call("127.0.0.1", rules) is allowed and may_call("::1", rules) is allowed
             assert not may_call("10.0.0.1", rules) and not may_call("169.254.169.254", rules)
 
-    def test_mapped_loopback_stays_closed_at_home(self) -> None:
-        """Permission for a network does not reach it by another notation."""
+    def test_mapped_loopback_is_always_refused(self) -> None:
+        """A permitted network is not permitted in another notation."""
         assert not may_call("::ffff:127.0.0.1", TEST) and not may_call("::127.0.0.1", TEST)
 
-    def test_an_operator_can_open_networks(self) -> None:
-        """Networks from the settings are open, their neighbours are not."""
+    def test_operator_can_allow_networks(self) -> None:
+        """Networks from the settings are allowed, their neighbours are not."""
         rules = rules_for("production", networks=["10.1.0.0/16", "fd00:1::/32"])
         assert may_call("10.1.2.3", rules) and may_call("fd00:1::5", rules)
         assert (
@@ -201,27 +209,27 @@ class TestAddresses:
 
 
 class TestUrls:
-    """URLs as text."""
+    """Parsing URLs."""
 
     @pytest.mark.parametrize(
         ("url", "target"),
         [
-            ("https://example.com", Target("https", "example.com", 443, "/")),
-            ("HTTPS://Example.COM/A?b=C#frag", Target("https", "example.com", 443, "/A?b=C")),
-            ("https://example.com./x", Target("https", "example.com", 443, "/x")),
-            ("https://example.com:443?q", Target("https", "example.com", 443, "/?q")),
-            ("https://example.com:/", Target("https", "example.com", 443, "/")),
+            ("https://example.com", UrlParts("https", "example.com", 443, "/")),
+            ("HTTPS://Example.COM/A?b=C#frag", UrlParts("https", "example.com", 443, "/A?b=C")),
+            ("https://example.com./x", UrlParts("https", "example.com", 443, "/x")),
+            ("https://example.com:443?q", UrlParts("https", "example.com", 443, "/?q")),
+            ("https://example.com:/", UrlParts("https", "example.com", 443, "/")),
             (
                 "https://my_host.xn--bcher-kva.example/%20",
-                Target("https", "my_host.xn--bcher-kva.example", 443, "/%20"),
+                UrlParts("https", "my_host.xn--bcher-kva.example", 443, "/%20"),
             ),
-            ("https://1.1.1.1/", Target("https", "1.1.1.1", 443, "/")),
-            ("https://[2606:4700:4700:0::1111]/", Target("https", "2606:4700:4700::1111", 443, "/")),
-            ("https://3com.example//a//b", Target("https", "3com.example", 443, "//a//b")),
+            ("https://1.1.1.1/", UrlParts("https", "1.1.1.1", 443, "/")),
+            ("https://[2606:4700:4700:0::1111]/", UrlParts("https", "2606:4700:4700::1111", 443, "/")),
+            ("https://3com.example//a//b", UrlParts("https", "3com.example", 443, "//a//b")),
         ],
     )
-    def test_ordinary_urls(self, url: str, target: Target) -> None:
-        """Scheme, host, port and path come out canonical, the fragment stays home."""
+    def test_valid_urls_are_accepted(self, url: str, target: UrlParts) -> None:
+        """Scheme, host, port and path become canonical, and the fragment is dropped."""
         assert parse_target(url, PRODUCTION) == target
 
     @pytest.mark.parametrize(
@@ -268,9 +276,9 @@ class TestUrls:
             ("https://exam,ple.com/", "host"),
         ],
     )
-    def test_what_is_refused_and_why(self, url: str, reason: str) -> None:
+    def test_invalid_urls_are_refused_with_a_reason(self, url: str, reason: str) -> None:
         """Each kind of trick has its reason; the refusal is a 400 and repeats nothing of the URL."""
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(UrlRefused) as refusal:
             parse_target(url, PRODUCTION)
         assert (refusal.value.reason, refusal.value.code, refusal.value.status) == (
             reason,
@@ -308,51 +316,51 @@ class TestUrls:
         ],
     )
     @pytest.mark.parametrize("rules", [PRODUCTION, TEST], ids=["production", "test"])
-    def test_odd_forms_of_numbers_are_refused(self, host: str, rules: Rules) -> None:
-        """Short, octal, hexadecimal and decimal addresses never reach a resolver that might read them."""
-        with pytest.raises(Refused) as refusal:
+    def test_unusual_number_forms_are_refused(self, host: str, rules: AddressRules) -> None:
+        """Short, octal, hexadecimal and decimal addresses never reach a resolver that might accept them."""
+        with pytest.raises(UrlRefused) as refusal:
             parse_target(f"https://{host}/", rules)
         assert refusal.value.reason in ("host", "url")
 
-    def test_home_may_use_http_and_any_port(self) -> None:
-        """`local` and `test` open http and every port, for receivers on this machine."""
-        assert parse_target("http://localhost:5001/x", TEST) == Target("http", "localhost", 5001, "/x")
+    def test_local_mode_allows_http_and_any_port(self) -> None:
+        """`local` and `test` allow http and every port, for receivers on this machine."""
+        assert parse_target("http://localhost:5001/x", TEST) == UrlParts("http", "localhost", 5001, "/x")
         assert parse_target("http://localhost", TEST).port == 80
 
-    def test_an_operator_can_open_ports(self) -> None:
-        """Ports from the settings come beside 443."""
+    def test_operator_can_allow_ports(self) -> None:
+        """Ports from the settings are allowed in addition to 443."""
         rules = rules_for("production", ports=[8443])
         assert parse_target("https://example.com:8443/", rules).port == 8443
         assert parse_target("https://example.com/", rules).port == 443
-        with pytest.raises(Refused):
+        with pytest.raises(UrlRefused):
             parse_target("https://example.com:8444/", rules)
 
     @given(st.text(max_size=60))
-    def test_no_text_breaks_the_parser(self, text: str) -> None:
-        """Any text is a target or a refusal, never another exception; hosts are canonical."""
+    def test_parser_survives_any_text(self, text: str) -> None:
+        """Any text is a target or a refusal, without another exception; hosts are canonical."""
         for url in (text, f"https://{text}", f"https://example.com{text}"):
             try:
                 target = parse_target(url, PRODUCTION)
-            except Refused:
+            except UrlRefused:
                 continue
             assert target.scheme == "https" and target.port == 443 and target.path.startswith("/")
             assert target.host == target.host.lower() and not set(target.host) & set("@/\\? #%")
 
 
 class TestCheck:
-    """A URL judged with its look-up, before anything is stored."""
+    """Checking a URL with its DNS lookup, before anything is stored."""
 
-    def test_a_public_name_passes(self) -> None:
+    def test_public_host_is_allowed(self) -> None:
         """The name is looked up once, with its port."""
         resolver = FixedResolver(["8.8.8.8", "2606:4700::1"])
         Outbound(PRODUCTION, resolver=resolver).check("https://hooks.example/x")
         assert resolver.asked == [("hooks.example", 443)]
 
     @pytest.mark.parametrize("address", CLOSED)
-    def test_one_closed_address_refuses_the_name(self, address: str) -> None:
-        """A name that stands for a public and a closed address is refused, whichever comes first."""
+    def test_one_private_address_refuses_the_host(self, address: str) -> None:
+        """A name that resolves to a public and a private address is refused, in either order."""
         for answer in ([address], ["8.8.8.8", address], [address, "8.8.8.8"], ["8.8.8.8"] * 9 + [address]):
-            with pytest.raises(Refused) as refusal:
+            with pytest.raises(UrlRefused) as refusal:
                 Outbound(PRODUCTION, resolver=FixedResolver(answer)).check("https://hooks.example/x")
             assert refusal.value.reason == "address"
             assert address not in str(refusal.value) + repr(refusal.value.details)
@@ -367,31 +375,31 @@ class TestCheck:
             "https://[::ffff:7f00:1]/",
         ],
     )
-    def test_literal_addresses_need_no_look_up(self, url: str) -> None:
-        """An address in the URL is judged as it stands."""
+    def test_literal_addresses_need_no_dns(self, url: str) -> None:
+        """An address in the URL is checked directly."""
         resolver = FixedResolver()
-        with pytest.raises(Refused) as refusal:
+        with pytest.raises(UrlRefused) as refusal:
             Outbound(PRODUCTION, resolver=resolver).check(url)
         assert refusal.value.reason == "address" and resolver.asked == []
         Outbound(PRODUCTION, resolver=resolver).check("https://1.1.1.1/")
         assert resolver.asked == []
 
-    def test_a_name_without_addresses(self) -> None:
-        """An empty look-up is Unreachable, not a pass."""
+    def test_host_without_addresses_is_refused(self) -> None:
+        """An empty lookup is Unreachable, not a pass."""
         with pytest.raises(Unreachable) as fault:
             Outbound(PRODUCTION, resolver=FixedResolver([])).check("https://hooks.example/")
         assert fault.value.reason == "name"
 
-    def test_a_syntactic_refusal_looks_nothing_up(self) -> None:
-        """A refused URL causes no traffic at all, not even a look-up."""
+    def test_syntax_errors_make_no_dns_query(self) -> None:
+        """A refused URL causes no traffic at all, not even a lookup."""
         resolver = FixedResolver()
-        with pytest.raises(Refused):
+        with pytest.raises(UrlRefused):
             Outbound(PRODUCTION, resolver=resolver).check("http://hooks.example/")
         assert resolver.asked == []
 
-    def test_errors_belong_to_the_tree(self) -> None:
+    def test_errors_share_a_base_class(self) -> None:
         """Refusals and faults are Problems with stable codes."""
-        assert issubclass(Refused, Problem) and Unreachable("name", "x").code == "UNREACHABLE"
+        assert issubclass(UrlRefused, Problem) and Unreachable("name", "x").code == "UNREACHABLE"
 
 
 class TestRedaction:
@@ -412,17 +420,17 @@ class TestRedaction:
             ("", "(malformed URL)"),
         ],
     )
-    def test_only_the_host_is_shown(self, url: str, shown: str) -> None:
-        """Paths, queries, credentials and broken URLs never reach a log."""
+    def test_redacted_url_shows_only_the_host(self, url: str, shown: str) -> None:
+        """Paths, queries, credentials and malformed URLs are never logged."""
         assert redact(url) == shown
 
     @given(st.text(max_size=50))
     def test_any_text_can_be_redacted(self, text: str) -> None:
-        """Redaction never fails, and what it shows fits on a line."""
+        """Redaction never fails, and its result is printable."""
         for url in (text, f"https://{text}", f"https://h/{text}"):
             assert redact(url).isprintable()
 
 
-def test_the_tables_hold_distinct_addresses() -> None:
-    """The examples above are real addresses and do not contradict each other."""
+def test_address_tables_have_no_duplicates() -> None:
+    """The example addresses are valid, and none is listed as both open and closed."""
     assert not {ip_address(a) for a in CLOSED} & {ip_address(a) for a in OPEN}

@@ -1,4 +1,4 @@
-"""What came back decides what is delivered."""
+"""The returned value determines the deliverable."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from worker.agents.output import NotJson, OutputType, encode, shape
-from worker.delivery.files import FileRef
+from worker.core.json import NotJson, encode
+from worker.engine.output import OutputType, shape
+from worker.files.store import FileRef
 
 ONE = FileRef("k" * 40, "a.txt", "text/plain", 1, "0" * 64)
 TWO = FileRef("l" * 40, "b.txt", "text/plain", 1, "0" * 64)
@@ -34,17 +35,17 @@ TWO = FileRef("l" * 40, "b.txt", "text/plain", 1, "0" * 64)
         ({}, (ONE,), OutputType.MULTIPLE, True),
     ],
 )
-def test_the_type_follows_from_value_and_files(
+def test_output_type_follows_value_and_files(
     returned: Any, files: tuple[FileRef, ...], type: OutputType, has_value: bool
 ) -> None:
     """Text, JSON, one file, several, or files with a value: each has its type."""
-    made = shape(returned, files)
-    assert (made.type, made.has_value, made.files) == (type, has_value, files)
-    assert made.value == returned
+    output = shape(returned, files)
+    assert (output.type, output.has_value, output.files) == (type, has_value, files)
+    assert output.value == returned
 
 
 @pytest.mark.parametrize("returned", [object(), b"bytes", {1, 2}, range(3), (each for each in ())])
-def test_what_json_has_no_form_for_is_refused(returned: Any) -> None:
+def test_non_json_value_is_refused(returned: Any) -> None:
     """Bytes, sets and objects cannot be delivered as a value."""
     with pytest.raises(NotJson):
         shape(returned, ())
@@ -54,14 +55,14 @@ def test_what_json_has_no_form_for_is_refused(returned: Any) -> None:
     "value",
     [float("nan"), float("inf"), {"a": {1}}, {(1,): 2}, "\ud800", ["\udfff"], {"\ud800": 1}, b"x"],
 )
-def test_what_cannot_be_stored_is_refused(value: Any) -> None:
-    """NaN, infinities, half surrogates and foreign objects never reach the store."""
+def test_unstorable_value_is_refused(value: Any) -> None:
+    """NaN, infinities, lone surrogates and foreign objects are never stored."""
     with pytest.raises(NotJson):
         encode(value)
 
 
-def test_endless_nesting_is_refused() -> None:
-    """A value that contains itself, or is nested beyond the stack, is the agent's error and not ours."""
+def test_deep_nesting_is_refused() -> None:
+    """A value that contains itself, or is nested beyond the stack, is the agent's error, not ours."""
     loop: list[Any] = []
     loop.append(loop)
     deep: Any = []
@@ -74,7 +75,7 @@ def test_endless_nesting_is_refused() -> None:
 
 @pytest.mark.parametrize("value", [[], {}, {"a": []}, "é\u2028", 2**60, -0.5, None, True])
 def test_json_is_compact_and_exact(value: Any) -> None:
-    """No spaces, no escapes where UTF-8 will do, and the value comes back."""
+    """No spaces, no escapes where UTF-8 suffices, and the value round-trips."""
     packed = encode(value)
     assert json.loads(packed) == value
     assert b" " not in packed

@@ -1,4 +1,4 @@
-"""The tool policy decides calls as the kernel's documents say, whatever the call contains."""
+"""The tool policy decides calls as the kernel's specification says, whatever the call contains."""
 
 from __future__ import annotations
 
@@ -13,45 +13,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.executions.policy import (
+from worker.policy.judge import (
     NO_RULE,
     PERMISSIVE,
     SECURE,
-    Call,
     Condition,
     Decision,
     Policy,
+    PolicyCall,
+    PolicyRule,
     RateLimit,
-    Rule,
     RuleSet,
     decide,
     explain,
     judge,
     limit_key,
 )
-from worker.executions.policy_terms import DAYS, Glob, Predicate, Schedule, duration_us
-from worker.executions.rate_limits import MemoryRateLimiter
+from worker.policy.terms import DAYS, Glob, Predicate, Schedule, duration_us
+from worker.store.rate_limits import MemoryRateLimiter
 
 MINUTE = 60_000_000
 
 
 def us(text: str) -> int:
-    """Microseconds of the store's clock at an ISO time."""
+    """Return microseconds of the store's clock at an ISO time."""
     return int(datetime.fromisoformat(text).timestamp()) * 1_000_000
 
 
-def rule(rule_id: str, when: Condition, kind: Any = "allow", priority: int = 1, **decision: Any) -> Rule:
-    return Rule(priority, when, Decision(kind, rule_id, "because", **decision))
+def rule(
+    rule_id: str, when: Condition, kind: Any = "allow", priority: int = 1, **decision: Any
+) -> PolicyRule:
+    return PolicyRule(priority, when, Decision(kind, rule_id, "because", **decision))
 
 
-def policy(*rules: Rule, default: Decision = NO_RULE) -> Policy:
+def policy(*rules: PolicyRule, default: Decision = NO_RULE) -> Policy:
     return Policy(others=RuleSet(rules, default))
 
 
 def holds(when: Condition, **call: Any) -> bool:
-    """Whether the condition holds, seen from outside: through a decision."""
-    made = Call(**{"agent_id": "researcher", "tool_id": "web.search", **call})
-    return decide(policy(rule("it", when)), made).kind == "allow"
+    """Return whether the condition holds, determined by a decision."""
+    policy_call = PolicyCall(**{"agent_id": "researcher", "tool_id": "web.search", **call})
+    return decide(policy(rule("it", when)), policy_call).kind == "allow"
 
 
 # --- globs -------------------------------------------------------------------------------------------
@@ -98,8 +100,8 @@ def holds(when: Condition, **call: Any) -> bool:
         ("", "a", False),
     ],
 )
-def test_a_glob_reads_as_go_path_match(pattern: str, name: str, expected: bool) -> None:
-    """Stars and question marks stop at slashes, classes and escapes work, the whole name must fit."""
+def test_glob_matches_like_go_path_match(pattern: str, name: str, expected: bool) -> None:
+    """Stars and question marks stop at slashes, classes and escapes work, the whole name must match."""
     assert Glob(pattern).matches(name) is expected
 
 
@@ -107,15 +109,15 @@ def test_a_glob_reads_as_go_path_match(pattern: str, name: str, expected: bool) 
     "pattern",
     ["[", "[]a]", "[^]", "[^]a]", "[a", "[a-", "[a-]", "[-a]", "[a-b-c]", "a\\", "[\\", "*[", "a*[b-"],
 )
-def test_a_malformed_glob_is_plain_equality(pattern: str) -> None:
-    """A pattern that cannot be read equals itself and nothing else."""
+def test_malformed_glob_is_compared_literally(pattern: str) -> None:
+    """An invalid pattern matches only itself."""
     assert Glob(pattern).matches(pattern)
     for name in ("", "a", "b", "-", "]", pattern + "a", pattern[:-1]):
         assert not Glob(pattern).matches(name)
 
 
-def test_a_star_takes_as_little_as_it_can_and_does_not_come_back() -> None:
-    """Like the original, a class that takes a slash ends the reach of the star before it."""
+def test_star_matching_does_not_backtrack() -> None:
+    """As in the original, a class that matches a slash limits the star before it."""
     assert Glob("*[^x]b").matches("aab")
     assert not Glob("*[^x]*b").matches("a/b")
 
@@ -130,15 +132,15 @@ _tokens = st.one_of(
 
 
 @given(st.lists(_tokens, max_size=8), st.text("ab.é*/", max_size=10))
-def test_a_glob_agrees_with_its_regular_expression(tokens: list[tuple[str, str]], name: str) -> None:
-    """Without classes that take a slash, a glob matches exactly what the equal expression matches."""
+def test_glob_agrees_with_its_regular_expression(tokens: list[tuple[str, str]], name: str) -> None:
+    """Without classes that match a slash, a glob equals its regular expression."""
     pattern = "".join(token for token, _ in tokens)
     expected = re.fullmatch("".join(expression for _, expression in tokens), name) is not None
     assert Glob(pattern).matches(name) is expected
 
 
 @given(st.text("[]^-\\*?ab/", max_size=12), st.text("[]^-\\*?ab/", max_size=12))
-def test_no_glob_fails_while_matching(pattern: str, name: str) -> None:
+def test_glob_matching_never_raises(pattern: str, name: str) -> None:
     """Any text can be a pattern; one without special characters equals only itself."""
     matched = Glob(pattern).matches(name)
     assert matched in (True, False)
@@ -146,21 +148,21 @@ def test_no_glob_fails_while_matching(pattern: str, name: str) -> None:
         assert matched is (pattern == name)
 
 
-def test_many_stars_do_not_explode() -> None:
-    """A pattern made to backtrack ends at once."""
+def test_many_stars_match_quickly() -> None:
+    """A pattern built for backtracking ends at once."""
     assert not Glob("a*" * 60 + "b").matches("a" * 256)
 
 
-# --- who and what ------------------------------------------------------------------------------------
+# --- agents and tools --------------------------------------------------------------------------------
 
 
-def test_an_empty_condition_always_holds() -> None:
+def test_empty_condition_always_matches() -> None:
     """A rule without `when` decides every call."""
     assert holds(Condition())
 
 
-def test_all_given_conditions_must_hold() -> None:
-    """One condition that fails is enough to pass a rule over."""
+def test_all_conditions_must_match() -> None:
+    """A rule is skipped if any of its conditions fails."""
     when = Condition(tool_id=Glob("web.*"), agent_id="researcher", labels=(("env", "dev"),))
     assert holds(when, labels={"env": "dev", "team": "a"})
     assert not holds(when, labels={"env": "prod"})
@@ -175,7 +177,7 @@ def test_only_tool_calls_are_judged() -> None:
     assert not holds(Condition(action="tool.*"))
 
 
-def test_one_of_several_tools_or_agents_is_enough() -> None:
+def test_one_matching_tool_or_agent_is_enough() -> None:
     """`tool_ids` are globs, `agent_ids` are exact."""
     assert holds(Condition(tool_ids=(Glob("doc_*"), Glob("web.*"))))
     assert not holds(Condition(tool_ids=(Glob("doc_*"), Glob("shell"))))
@@ -183,14 +185,14 @@ def test_one_of_several_tools_or_agents_is_enough() -> None:
     assert not holds(Condition(agent_ids=("analyst", "*")))
 
 
-def test_an_absent_label_counts_as_empty() -> None:
-    """A rule that asks for an empty label holds for an execution without it."""
+def test_missing_label_counts_as_empty() -> None:
+    """A rule that requires an empty label matches an execution without it."""
     assert holds(Condition(labels=(("env", ""),)))
     assert not holds(Condition(labels=(("env", "prod"),)))
     assert not holds(Condition(labels=(("env", ""),)), labels={"env": "prod"})
 
 
-def test_steps_and_age_count_from_their_bound() -> None:
+def test_step_and_age_limits_are_inclusive() -> None:
     """Both bounds are included."""
     assert not holds(Condition(min_step_count=100), step_count=99)
     assert holds(Condition(min_step_count=100), step_count=100)
@@ -207,7 +209,7 @@ def fits(predicate: Predicate, arguments: Any) -> bool:
 
 
 @pytest.mark.parametrize("arguments", [None, [], "text", 5, True, ["command"]])
-def test_arguments_that_are_no_object_match_no_predicate(arguments: Any) -> None:
+def test_non_object_arguments_match_no_predicate(arguments: Any) -> None:
     """Even a predicate that a missing field would satisfy needs an object."""
     assert not fits(Predicate("command", max_length=5), arguments)
     assert fits(Predicate("command", max_length=5), {})
@@ -223,8 +225,8 @@ def test_arguments_that_are_no_object_match_no_predicate(arguments: Any) -> None
         Predicate("f", max_length=1),
     ],
 )
-def test_a_missing_field_passes_unless_required(predicate: Predicate) -> None:
-    """Constraints speak about a field that is there; `required` asks for it."""
+def test_missing_field_passes_unless_required(predicate: Predicate) -> None:
+    """Constraints apply to existing fields; `required` demands the field."""
     assert fits(predicate, {"other": 1})
     assert not fits(dataclasses.replace(predicate, required=True), {"other": 1})
 
@@ -237,26 +239,26 @@ def test_required_refuses_only_absence_and_the_empty_text(value: Any, expected: 
     assert fits(Predicate("f", required=True), {"f": value}) is expected
 
 
-def test_a_pattern_searches_anywhere() -> None:
-    """It is not anchored unless it says so."""
+def test_pattern_matches_anywhere() -> None:
+    """A pattern is anchored only if it says so."""
     assert fits(Predicate("f", pattern="cat"), {"f": "a cat sat"})
     assert fits(Predicate("f", pattern="^(ls|cat)"), {"f": "ls -l"})
     assert not fits(Predicate("f", pattern="^(ls|cat)"), {"f": "; ls"})
 
 
-def test_a_dollar_means_the_end_not_a_line_break_before_it() -> None:
+def test_dollar_matches_only_the_end() -> None:
     """A line break cannot smuggle a second command past an anchored pattern."""
     assert not fits(Predicate("f", pattern="^ls$"), {"f": "ls\n"})
     assert not fits(Predicate("f", pattern="^ls$"), {"f": "ls\nrm -rf /"})
 
 
-def test_a_pattern_cannot_hang() -> None:
-    """An expression that makes a backtracking engine run for ever ends."""
+def test_patterns_run_in_linear_time() -> None:
+    """An expression that would hang a backtracking engine ends."""
     assert not fits(Predicate("f", pattern="^(a+)+$"), {"f": "a" * 100_000 + "!"})
 
 
-def test_half_a_surrogate_pair_is_matched_as_the_replacement_character() -> None:
-    """JSON can carry text that has no UTF-8 form; it neither fails nor slips through."""
+def test_lone_surrogate_matches_as_replacement_character() -> None:
+    """JSON can contain text without a UTF-8 form; it neither fails nor bypasses the pattern."""
     value = json.loads('{"f": "a\\ud800b"}')
     assert fits(Predicate("f", pattern="^a\ufffdb$"), value)
     assert not fits(Predicate("f", pattern="^[a-z]+$"), value)
@@ -264,16 +266,16 @@ def test_half_a_surrogate_pair_is_matched_as_the_replacement_character() -> None
 
 
 @pytest.mark.parametrize("value", [5, True, None, ["x"], {"x": 1}])
-def test_a_value_of_another_type_fails_text_constraints(value: Any) -> None:
-    """Patterns, choices and lengths are for texts."""
+def test_non_text_value_fails_text_constraints(value: Any) -> None:
+    """Patterns, choices and lengths apply to text only."""
     assert not fits(Predicate("f", pattern="."), {"f": value})
     assert not fits(Predicate("f", one_of=("5", "True", "x")), {"f": value})
     assert not fits(Predicate("f", max_length=100), {"f": value})
 
 
 @pytest.mark.parametrize("value", ["5", True, False, None, [5], {"v": 5}, float("nan")])
-def test_a_value_that_is_no_number_fails_number_constraints(value: Any) -> None:
-    """A text of digits is not a number, nor is true, nor NaN."""
+def test_non_number_fails_number_constraints(value: Any) -> None:
+    """Text of digits is not a number; neither are true and NaN."""
     assert not fits(Predicate("f", min=-1000), {"f": value})
     assert not fits(Predicate("f", max=1000), {"f": value})
 
@@ -282,12 +284,12 @@ def test_a_value_that_is_no_number_fails_number_constraints(value: Any) -> None:
     ("value", "expected"),
     [(0, False), (1, True), (1.5, True), (30, True), (30.0, True), (30.01, False), (10**400, False)],
 )
-def test_bounds_are_included_for_whole_and_broken_numbers(value: Any, expected: bool) -> None:
-    """`min` and `max` hold together, for numbers of any size."""
+def test_number_bounds_are_inclusive(value: Any, expected: bool) -> None:
+    """`min` and `max` apply together, to numbers of any size."""
     assert fits(Predicate("f", min=1, max=30), {"f": value}) is expected
 
 
-def test_choices_and_lengths() -> None:
+def test_enum_and_length_constraints() -> None:
     """Choices are exact; a length counts code points, not bytes."""
     assert fits(Predicate("f", one_of=("get", "head")), {"f": "head"})
     assert not fits(Predicate("f", one_of=("get", "head")), {"f": "HEAD"})
@@ -296,8 +298,8 @@ def test_choices_and_lengths() -> None:
     assert fits(Predicate("f", max_length=0), {"f": ""})
 
 
-def test_every_predicate_must_hold() -> None:
-    """Predicates on several fields are joined by and; deeper keys are not looked at."""
+def test_every_predicate_must_match() -> None:
+    """Predicates on several fields are combined with and; nested keys are not searched."""
     both = Condition(arguments=(Predicate("command", pattern="^ls"), Predicate("timeout", max=30)))
     assert holds(both, arguments={"command": "ls", "timeout": 30})
     assert not holds(both, arguments={"command": "ls", "timeout": 31})
@@ -305,11 +307,11 @@ def test_every_predicate_must_hold() -> None:
     assert not fits(Predicate("a.b", required=True), {"a": {"b": "x"}})
 
 
-def test_a_secret_argument_is_not_repeated_in_the_explanation() -> None:
-    """Why a predicate failed names the field, never the value."""
+def test_secret_argument_is_not_repeated_in_the_explanation() -> None:
+    """The reason of a failed predicate names the field, never the value."""
     found = explain(
         policy(rule("it", Condition(arguments=(Predicate("token", pattern="^x$", max_length=2),)))),
-        Call("a", "t", arguments={"token": "s3cr3t"}),
+        PolicyCall("a", "t", arguments={"token": "s3cr3t"}),
     )
     assert "token" in found.passed_over[0][1]
     assert "s3cr3t" not in found.passed_over[0][1]
@@ -322,7 +324,7 @@ def open_at(schedule: str, moment: str) -> bool:
     return holds(Condition(schedule=Schedule.parse(schedule)), now_us=us(moment))
 
 
-def test_a_schedule_includes_its_start_and_not_its_end() -> None:
+def test_schedule_includes_start_and_excludes_end() -> None:
     """17:00 is closed, the last microsecond before it is open. 2 March 2026 is a Monday."""
     office = "Mon-Fri 09:00-17:00 UTC"
     assert not open_at(office, "2026-03-02T08:59:59Z")
@@ -334,21 +336,21 @@ def test_a_schedule_includes_its_start_and_not_its_end() -> None:
     assert holds(last, now_us=us("2026-03-02T17:00:00Z") - 1)
 
 
-def test_a_schedule_follows_its_zone_through_summer_time() -> None:
-    """Nine o'clock in London is another moment in July than in January."""
+def test_schedule_follows_daylight_saving_time() -> None:
+    """09:00 in London is another UTC time in July than in January."""
     london = "Mon-Fri 09:00-17:00 Europe/London"
     assert not open_at(london, "2026-01-05T08:30:00Z")
     assert open_at(london, "2026-07-06T08:30:00Z")
     assert not open_at(london, "2026-07-06T16:30:00Z")
 
 
-def test_the_weekday_is_that_of_the_zone() -> None:
+def test_weekday_uses_the_schedules_time_zone() -> None:
     """Monday morning in Auckland is still Sunday in UTC."""
     assert open_at("Mon 00:00-12:00 Pacific/Auckland", "2026-03-01T20:00:00Z")
     assert not open_at("Sun 00:00-23:59 Pacific/Auckland", "2026-03-01T20:00:00Z")
 
 
-def test_an_overnight_schedule_counts_the_weekday_of_the_moment() -> None:
+def test_overnight_schedule_uses_the_current_weekday() -> None:
     """`Fri 22:00-06:00` is Friday's early morning and late evening, not Saturday's morning."""
     night = "Fri 22:00-06:00 UTC"
     assert open_at(night, "2026-03-06T05:59:00Z")
@@ -357,7 +359,7 @@ def test_an_overnight_schedule_counts_the_weekday_of_the_moment() -> None:
     assert not open_at(night, "2026-03-07T05:00:00Z")
 
 
-def test_days_wrap_around_the_week() -> None:
+def test_day_ranges_wrap_around_the_week() -> None:
     """`Fri-Mon` is four days."""
     assert Schedule.parse("Fri-Mon 10:00-11:00 UTC").days == {4, 5, 6, 0}
     assert Schedule.parse("Mon,Wed 10:00-11:00 UTC").days == {0, 2}
@@ -389,8 +391,8 @@ def test_days_wrap_around_the_week() -> None:
         "Mon 09:00-17:00 Local",
     ],
 )
-def test_a_schedule_that_cannot_be_read_is_refused(text: str) -> None:
-    """A bad schedule is an error when it is read, not a rule that silently never matches."""
+def test_invalid_schedule_is_refused(text: str) -> None:
+    """An invalid schedule is an error at load, not a rule that silently never matches."""
     with pytest.raises(ValueError, match="schedule"):
         Schedule.parse(text)
 
@@ -405,10 +407,10 @@ _minutes = st.integers(0, 24 * 60 - 1)
     zone=st.sampled_from(["UTC", "Europe/London", "Asia/Kolkata", "Pacific/Auckland", "America/St_Johns"]),
     moment=st.datetimes(datetime(2020, 1, 1), datetime(2035, 1, 1), timezones=st.just(UTC)),
 )
-def test_a_schedule_agrees_with_walking_through_the_week(
+def test_schedule_agrees_with_brute_force(
     first: int, length: int, hours: tuple[int, int], zone: str, moment: datetime
 ) -> None:
-    """Days and minutes listed one by one give the same answer as the compact form."""
+    """Days and minutes listed one by one give the same result as the compact form."""
     start, end = hours
     days = {(first + step) % 7 for step in range(length)}
     minutes = set()
@@ -443,8 +445,8 @@ def test_a_schedule_agrees_with_walking_through_the_week(
         ("1h1h", 7_200_000_000),
     ],
 )
-def test_a_window_is_written_as_a_go_duration(text: str, microseconds: int) -> None:
-    """Numbers with units, added up."""
+def test_window_uses_go_duration_syntax(text: str, microseconds: int) -> None:
+    """Numbers with units, summed."""
     assert duration_us(text) == microseconds
 
 
@@ -468,8 +470,8 @@ def test_a_window_is_written_as_a_go_duration(text: str, microseconds: int) -> N
         "٣s",
     ],
 )
-def test_a_window_that_is_no_length_of_time_is_refused(text: str) -> None:
-    """Nothing, less than nothing, no unit, unknown units and absurd lengths."""
+def test_invalid_window_is_refused(text: str) -> None:
+    """Zero, negative, unitless, unknown-unit and absurd durations."""
     with pytest.raises(ValueError, match="duration"):
         duration_us(text)
 
@@ -477,46 +479,46 @@ def test_a_window_that_is_no_length_of_time_is_refused(text: str) -> None:
 # --- decisions ---------------------------------------------------------------------------------------
 
 
-def test_the_first_rule_that_matches_decides() -> None:
-    """Later rules are not looked at, earlier ones are explained."""
+def test_first_matching_rule_decides() -> None:
+    """Later rules are not evaluated; earlier ones are explained."""
     rules = (
         rule("never", Condition(agent_id="nobody"), "deny", priority=1),
         rule("first", Condition(tool_id=Glob("web.*")), "require_approval", priority=2),
         rule("second", Condition(), "allow", priority=3),
     )
-    found = explain(policy(*rules), Call("researcher", "web.search"))
+    found = explain(policy(*rules), PolicyCall("researcher", "web.search"))
     assert found.decision.rule_id == "first"
     assert found.matched is rules[1]
     assert [passed.id for passed, _ in found.passed_over] == ["never"]
     assert found.not_reached == 1
 
 
-def test_without_a_match_the_default_decides() -> None:
-    """Its rule id is `default`, and it denies unless the policy says otherwise."""
-    call = Call("researcher", "shell.exec")
+def test_default_applies_without_a_match() -> None:
+    """The default's rule id is `default`, and it denies unless the policy says otherwise."""
+    call = PolicyCall("researcher", "shell.exec")
     assert decide(policy(), call) == Decision("deny", "default", "No explicit allow rule matched")
     generous = Decision("allow", "default", "fine")
     assert decide(policy(default=generous), call) is generous
 
 
-def test_an_agent_without_rules_is_denied_by_name() -> None:
-    """Where only other agents have files, the reason names the agent."""
+def test_agent_without_rules_is_denied() -> None:
+    """If only other agents have files, the reason names the agent."""
     only = Policy(agents={"researcher": RuleSet((), Decision("allow", "default", ""))})
-    assert decide(only, Call("researcher", "x")).kind == "allow"
-    denied = decide(only, Call('bob "the" agent', "x"))
+    assert decide(only, PolicyCall("researcher", "x")).kind == "allow"
+    denied = decide(only, PolicyCall('bob "the" agent', "x"))
     assert denied == Decision("deny", "agent-default", 'no policy configured for agent "bob \\"the\\" agent"')
 
 
-def test_an_own_file_hides_the_rules_for_others() -> None:
-    """What holds for agents without a file is not a fallback for those that have one."""
+def test_agents_own_file_replaces_the_global_rules() -> None:
+    """Rules for agents without a file do not apply to those that have one."""
     both = Policy(agents={"a": RuleSet((), NO_RULE)}, others=RuleSet((rule("any", Condition()),), NO_RULE))
-    assert decide(both, Call("a", "x")).rule_id == "default"
-    assert decide(both, Call("b", "x")).rule_id == "any"
+    assert decide(both, PolicyCall("a", "x")).rule_id == "default"
+    assert decide(both, PolicyCall("b", "x")).rule_id == "any"
 
 
-def test_without_any_policy_a_server_denies_and_a_laptop_allows() -> None:
-    """Both answers say which default gave them."""
-    call = Call("a", "x")
+def test_no_policy_denies_in_production_and_allows_locally() -> None:
+    """Both decisions name the default that was applied."""
+    call = PolicyCall("a", "x")
     assert decide(SECURE, call).refusal == "policy denied: No policy engine configured (rule: secure-default)"
     assert (decide(PERMISSIVE, call).kind, decide(PERMISSIVE, call).rule_id) == (
         "allow",
@@ -524,18 +526,18 @@ def test_without_any_policy_a_server_denies_and_a_laptop_allows() -> None:
     )
 
 
-def test_a_denial_says_reason_and_rule() -> None:
-    """This is the text that clients of the protocol read; what is not denied has none."""
+def test_denial_names_reason_and_rule() -> None:
+    """Protocol clients read this text; other decisions have none."""
     assert Decision("deny", "no-shell", "Never").refusal == "policy denied: Never (rule: no-shell)"
     assert Decision("allow", "x", "fine").refusal is None
     assert Decision("require_approval", "x", "ask").refusal is None
 
 
 @pytest.mark.parametrize("value", [None, 5, [1, {"a": None}], {"f": {"g": [1]}}, {"f": "\ud800"}, {"": ""}])
-def test_no_argument_makes_deciding_fail(value: Any) -> None:
-    """Whatever JSON arrives, there is a decision."""
+def test_any_argument_is_decided(value: Any) -> None:
+    """Any JSON argument gets a decision."""
     predicate = Predicate("f", pattern="x", one_of=("a",), min=1, max=2, max_length=3, required=True)
-    call = Call("a\ud800", "t\ud800", arguments=value)
+    call = PolicyCall("a\ud800", "t\ud800", arguments=value)
     assert decide(policy(rule("r", Condition(arguments=(predicate,)))), call).rule_id == "default"
 
 
@@ -543,7 +545,7 @@ def test_no_argument_makes_deciding_fail(value: Any) -> None:
 
 
 class Clock:
-    """A clock that moves when told."""
+    """A clock that the test advances."""
 
     def __init__(self) -> None:
         self.now = us("2026-03-02T09:00:00Z")
@@ -559,10 +561,10 @@ LIMITED = policy(
 )
 
 
-def test_a_spent_limit_denies_with_its_own_words() -> None:
-    """The third call in a minute is refused, names the rule, and carries no timeout or limit."""
+def test_exceeded_limit_denies_with_its_message() -> None:
+    """The third call in a minute is refused, names the rule, and has no timeout or limit."""
     limiter = MemoryRateLimiter(Clock())
-    call = Call("researcher", "web.search")
+    call = PolicyCall("researcher", "web.search")
     assert [judge(LIMITED, call, limiter).kind for _ in range(2)] == ["allow", "allow"]
     denied = judge(LIMITED, call, limiter)
     assert denied.refusal == "rate limit exceeded: max 2 per 1m (rule: limited)"
@@ -575,16 +577,16 @@ def test_a_spent_limit_denies_with_its_own_words() -> None:
     )
 
 
-def test_a_limit_counts_by_agent_and_tool() -> None:
-    """Another tool under the same rule, or another agent, has places of its own."""
+def test_limit_counts_per_agent_and_tool() -> None:
+    """Another tool under the same rule, or another agent, has its own count."""
     limiter = MemoryRateLimiter(Clock())
     for agent, tool in [("a", "web.search"), ("a", "web.fetch"), ("b", "web.search")]:
-        kinds = [judge(LIMITED, Call(agent, tool), limiter).kind for _ in range(3)]
+        kinds = [judge(LIMITED, PolicyCall(agent, tool), limiter).kind for _ in range(3)]
         assert kinds == ["allow", "allow", "deny"]
 
 
-def test_a_window_slides_and_refusals_do_not_count() -> None:
-    """A place is free again exactly one window after it was taken, however often was tried meanwhile."""
+def test_sliding_window_ignores_refusals() -> None:
+    """A slot is free exactly one window after it was taken, however many calls were refused meanwhile."""
     clock = Clock()
     limiter = MemoryRateLimiter(clock)
     assert limiter.take("k", 2, MINUTE)
@@ -600,7 +602,7 @@ def test_a_window_slides_and_refusals_do_not_count() -> None:
     assert not limiter.take("k", 2, MINUTE)
 
 
-def test_a_short_window_does_not_erase_what_a_long_one_counts() -> None:
+def test_short_window_keeps_calls_of_a_longer_one() -> None:
     """Two rules with different windows share the log of an agent and a tool."""
     clock = Clock()
     limiter = MemoryRateLimiter(clock)
@@ -613,22 +615,22 @@ def test_a_short_window_does_not_erase_what_a_long_one_counts() -> None:
 
 
 def test_only_allowed_calls_are_counted() -> None:
-    """Deciding alone, approvals and rules without a limit leave the limiter untouched."""
+    """Decisions only, approvals and rules without a limit do not touch the limiter."""
 
-    class Untouchable:
+    class ForbiddenCounter:
         def take(self, key: str, max: int, window_us: int) -> bool:
             raise AssertionError("counted")
 
-    assert decide(LIMITED, Call("a", "web.search")).rate_limit == RateLimit(2, MINUTE, "1m")
-    assert judge(LIMITED, Call("a", "deploy"), Untouchable()).kind == "require_approval"
-    assert judge(LIMITED, Call("a", "free"), Untouchable()).kind == "allow"
-    assert judge(policy(), Call("a", "free"), Untouchable()).refusal == (
+    assert decide(LIMITED, PolicyCall("a", "web.search")).rate_limit == RateLimit(2, MINUTE, "1m")
+    assert judge(LIMITED, PolicyCall("a", "deploy"), ForbiddenCounter()).kind == "require_approval"
+    assert judge(LIMITED, PolicyCall("a", "free"), ForbiddenCounter()).kind == "allow"
+    assert judge(policy(), PolicyCall("a", "free"), ForbiddenCounter()).refusal == (
         "policy denied: No explicit allow rule matched (rule: default)"
     )
 
 
 @given(st.tuples(*[st.text("a:%3A", max_size=6)] * 2), st.tuples(*[st.text("a:%3A", max_size=6)] * 2))
-def test_two_callers_never_share_a_limit_key(one: tuple[str, str], other: tuple[str, str]) -> None:
-    """A colon in an id cannot make one agent spend another's limit."""
+def test_limit_keys_are_unique(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """A colon in an id cannot make one agent use another's limit."""
     assert (limit_key(*one) == limit_key(*other)) is (one == other)
     assert limit_key("researcher", "web.search") == "researcher:web.search"

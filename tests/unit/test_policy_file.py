@@ -1,4 +1,4 @@
-"""A policy file is read completely, and everything wrong with it is told at once, with its line."""
+"""Loading a policy file reports all errors at once, each with its line."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from textwrap import dedent
 import pytest
 
 from worker.cli import policy as policy_cli
-from worker.executions.policy import PERMISSIVE, SECURE, Call, Decision, RateLimit, decide
-from worker.executions.policy_file import PolicyInvalid, load, policy_for, read
+from worker.policy.file import PolicyInvalid, load, policy_for, read
+from worker.policy.judge import PERMISSIVE, SECURE, Decision, PolicyCall, RateLimit, decide
 
 SHIPPED = Path(__file__).parents[2] / "config" / "policy.yaml"
 
@@ -30,12 +30,12 @@ Write = Callable[..., Path]
 
 
 def found(path: Path) -> list[tuple[int, str]]:
-    """Line and message of every error."""
+    """Return line and message of every error."""
     return [(error.line, error.message) for error in read(path).errors]
 
 
-def test_a_whole_rule_is_read(write: Write) -> None:
-    """Every key of the format arrives in the decision it leads to."""
+def test_complete_rule_is_read(write: Write) -> None:
+    """Every key of the format appears in the resulting decision."""
     loaded = load(
         write("""
         rules:
@@ -60,7 +60,7 @@ def test_a_whole_rule_is_read(write: Write) -> None:
         default: {decision: require_approval, reason: ask}
         """)
     )
-    call = Call(
+    call = PolicyCall(
         agent_id="researcher",
         tool_id="shell.exec",
         arguments={"command": "ls", "mode": "on", "timeout": 25},
@@ -82,15 +82,15 @@ def test_a_whole_rule_is_read(write: Write) -> None:
         {"age_ms": 999},
         {"now_us": call.now_us - 1},
     ):
-        assert decide(loaded, Call(**{**_fields(call), **changed})) == fallback
+        assert decide(loaded, PolicyCall(**{**_fields(call), **changed})) == fallback
 
 
-def _fields(call: Call) -> dict[str, object]:
-    return {name: getattr(call, name) for name in Call.__slots__}
+def _fields(call: PolicyCall) -> dict[str, object]:
+    return {name: getattr(call, name) for name in PolicyCall.__slots__}
 
 
-def test_rules_stand_by_priority_not_by_place(write: Write) -> None:
-    """Lowest number first, negative ones before all; without a number it is 0."""
+def test_rules_are_sorted_by_priority(write: Write) -> None:
+    """The lowest number comes first, negative ones before all; the default is 0."""
     loaded = load(
         write("""
         rules:
@@ -103,51 +103,74 @@ def test_rules_stand_by_priority_not_by_place(write: Write) -> None:
     assert [rule.id for rule in loaded.others.rules] == ["first", "none", "last"]
 
 
+def test_a_policy_without_rules_denies(write: Write) -> None:
+    """A file may have only a default, or deliberately no rule."""
+    assert decide(load(write("rules: []")), PolicyCall("a", "x")).kind == "deny"
+    assert decide(load(write("default: {decision: allow}")), PolicyCall("a", "x")).kind == "allow"
+
+
+RULE = "rules:\n  - id: a\n    {}\n    then: {{decision: allow}}\n"
+
+
 @pytest.mark.parametrize(
-    "text", ["", "# only a comment\n", "rules:\n", "rules: []\ndefault:\n", "null\n", "default: {}"]
+    ("text", "line", "words"),
+    [
+        ("", 1, "the policy is empty"),
+        ("# only a comment\n", 1, "the policy is empty"),
+        ("null\n", 1, "the policy is empty"),
+        ("{}", 1, "the policy is empty"),
+        ("rules:\n", 1, "rules has no value"),
+        ("rules: []\ndefault:\n", 2, "default has no value"),
+        ("default: {}", 1, "decision must be"),
+        ("default: {reason: closed}", 1, "decision must be"),
+        ("version: 2\nrules: []", 1, "the policy has no key version"),
+        (RULE.format("wen: {tool_id: x}"), 3, "a rule has no key wen (there are id, priority"),
+        (RULE.format("when: {tool: x}"), 3, "rule a: when has no key tool"),
+        (RULE.format("when: {max_duration_ms: 5}"), 3, "has no key max_duration_ms"),
+        (RULE.format("when: {action: tool.invok}"), 3, "action must be tool.invoke, not tool.invok"),
+        (RULE.format("when:"), 3, "a rule: when has no value"),
+        (RULE.format("when: {}"), 3, "a rule: when is empty"),
+        (RULE.format("when: {tool_id: }"), 3, "tool_id has no value"),
+        (RULE.format("when: {tool_id: ''}"), 3, "tool_id is empty"),
+        (RULE.format("when: {tool_ids: []}"), 3, "tool_ids is empty"),
+        (RULE.format("when: {tool_ids: [x, '']}"), 3, "an item of tool_ids is empty"),
+        (RULE.format("when: {agent_ids: [~]}"), 3, "an item of agent_ids is empty"),
+        (RULE.format("when: {labels: {}}"), 3, "labels is empty"),
+        (RULE.format("when: {labels: {env: }}"), 3, "labels: env has no value"),
+        (RULE.format("when: {arguments: []}"), 3, "arguments is empty"),
+        (RULE.format("when: {arguments: [{field: f, patern: x}]}"), 3, "argument 1 has no key patern"),
+        (RULE.format("when: {arguments: [{field: f, min: 1, pattern: ''}]}"), 3, "pattern is empty"),
+        (RULE.format("when: {schedule: ''}"), 3, "schedule is empty"),
+        (RULE.format("when: {tool_id: 'shell.['}"), 3, "tool_id is not a pattern"),
+        (RULE.format("rate_limit: {max: 1, window: 1s, per: agent}"), 3, "rate_limit has no key per"),
+        ("rules: [{id: a, then: {decison: deny}}]", 1, "then has no key decison"),
+    ],
 )
-def test_a_policy_without_rules_denies(write: Write, text: str) -> None:
-    """An empty file is a policy, and its default is the strict one."""
-    decision = decide(load(write(text)), Call("a", "x"))
-    assert decision == Decision("deny", "default", "No explicit allow rule matched")
-
-
-def test_unknown_keys_are_ignored_but_noted(write: Write) -> None:
-    """A file of a later version still loads; a misspelt key can be seen."""
-    path = write("""
-        version: 2
-        rules:
-          - id: a
-            when: {tool_idd: x}
-            then: {decision: allow, rate_limit: {max: 1, window: 1s}}
-        """)
-    reading = read(path)
-    assert reading.errors == ()
-    assert [note.line for note in reading.notes] == [1, 4, 5]
-    assert "tool_idd" in reading.notes[1].message
-    assert decide(reading.policy, Call("a", "y")) == Decision("allow", "a", "")
+def test_unknown_fields_are_errors(write: Write, text: str, line: int, words: str) -> None:
+    """A misspelt key, one without a value and an empty condition would allow everything."""
+    assert any(at == line and words in message for at, message in found(write(text))), found(write(text))
 
 
 def test_timeouts_and_limits_belong_to_allow(write: Write) -> None:
-    """A rule that denies or asks carries neither, and a limit there is noted."""
+    """A rule that denies or asks has neither, and a limit there gives a note."""
     path = write("""
         rules:
           - id: a
             then: {decision: deny, reason: no, timeout_ms: 5}
             rate_limit: {max: 1, window: 1s}
         """)
-    assert decide(load(path), Call("a", "y")) == Decision("deny", "a", "no")
+    assert decide(load(path), PolicyCall("a", "y")) == Decision("deny", "a", "no")
     assert [note.line for note in read(path).notes] == [4]
 
 
-def test_a_timeout_of_zero_is_none(write: Write) -> None:
-    """Zero leaves the step timeout as it is."""
+def test_zero_timeout_means_none(write: Write) -> None:
+    """Zero leaves the step timeout unchanged."""
     path = write("rules: [{id: a, then: {decision: allow, timeout_ms: 0}}]")
-    assert decide(load(path), Call("a", "y")).timeout_ms is None
+    assert decide(load(path), PolicyCall("a", "y")).timeout_ms is None
 
 
-def test_every_error_is_told_at_once_with_its_line(write: Write) -> None:
-    """One reading finds all that must be corrected."""
+def test_all_errors_are_listed_with_their_lines(write: Write) -> None:
+    """One load finds all errors."""
     path = write("""
         rules:
           - priority: 1
@@ -199,8 +222,8 @@ def test_every_error_is_told_at_once_with_its_line(write: Write) -> None:
         assert words in message
 
 
-def test_loading_refuses_with_all_errors(write: Write) -> None:
-    """The refusal lists file, line and message, readable and as data."""
+def test_loading_raises_all_errors(write: Write) -> None:
+    """The error lists file, line and message, as text and as data."""
     path = write("rules:\n  - {then: {decision: allow}}\n  - {id: b, priority: 1}\n")
     with pytest.raises(PolicyInvalid) as caught:
         load(path)
@@ -249,21 +272,24 @@ def test_loading_refuses_with_all_errors(write: Write) -> None:
         ("a: 1\nb: \x07", 2),
     ],
 )
-def test_what_is_malformed_is_an_error_of_its_line(write: Write, text: str, line: int) -> None:
-    """Wrong types, wrong forms and broken YAML are named, never passed over."""
+def test_malformed_value_is_an_error_with_its_line(write: Write, text: str, line: int) -> None:
+    """Wrong types, wrong forms and broken YAML are reported, never ignored."""
     assert line in [at for at, _ in found(write(text))]
 
 
 def test_a_merge_key_is_refused(write: Write) -> None:
-    """If it were ignored like an unknown key, the rule would hold for every call."""
+    """The loader does not support merge keys: the rule would match every call."""
     path = write("""
-        shared: &web {tool_id: web.*}
         rules:
           - id: a
+            when: &web {tool_id: web.*}
+            then: {decision: allow}
+          - id: b
+            priority: 1
             when: {<<: *web}
             then: {decision: allow}
         """)
-    assert [line for line, _ in found(path)] == [4]
+    assert [line for line, _ in found(path)] == [7]
 
 
 @pytest.mark.parametrize(
@@ -277,16 +303,16 @@ def test_a_merge_key_is_refused(write: Write) -> None:
         b"? &a {? *a : b}\n: c",
     ],
 )
-def test_hostile_bytes_are_an_error_or_harmless(tmp_path: Path, content: bytes) -> None:
-    """No file makes loading fail in another way than by its findings."""
+def test_any_bytes_are_parsed_or_refused(tmp_path: Path, content: bytes) -> None:
+    """Any file is loaded or refused by its errors, without an exception."""
     path = tmp_path / "policy.yaml"
     path.write_bytes(content)
     reading = read(path)
-    assert reading.errors or decide(reading.policy, Call("a", "x")).kind == "deny"
+    assert reading.errors or decide(reading.policy, PolicyCall("a", "x")).kind == "deny"
 
 
-def test_messages_repeat_nothing_of_a_parser(write: Write, capfd: pytest.CaptureFixture[str]) -> None:
-    """Errors are in our own words, and the pattern engine prints none of its own."""
+def test_error_messages_omit_parser_text(write: Write, capfd: pytest.CaptureFixture[str]) -> None:
+    """Errors use our own words, and the pattern engine prints nothing."""
     [(_, syntax)] = found(write("a: [1"))
     [(_, pattern)] = found(
         write("rules: [{id: a, when: {arguments: [{field: f, pattern: '('}]}, then: {decision: allow}}]")
@@ -296,15 +322,15 @@ def test_messages_repeat_nothing_of_a_parser(write: Write, capfd: pytest.Capture
     assert capfd.readouterr().err == ""
 
 
-def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
-    """Some editors write one."""
+def test_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    """Some editors write a byte order mark."""
     path = tmp_path / "policy.yaml"
     path.write_bytes(b"\xef\xbb\xbfdefault: {decision: allow}")
-    assert decide(load(path), Call("a", "x")).kind == "allow"
+    assert decide(load(path), PolicyCall("a", "x")).kind == "allow"
 
 
 def test_a_missing_file_is_an_error_without_a_line(tmp_path: Path) -> None:
-    """A mistyped path never means an empty policy."""
+    """A mistyped path is never treated as an empty policy."""
     [error] = read(tmp_path / "nowhere.yaml").errors
     assert str(error) == f"{tmp_path / 'nowhere.yaml'}: the file cannot be read"
 
@@ -323,36 +349,36 @@ rules:
 """
 
 
-def test_an_agents_rules_and_the_global_ones_are_sorted_together(write: Write) -> None:
-    """Priorities interleave; the default is the agent's own, never the global one."""
+def test_agent_and_global_rules_are_merged(write: Write) -> None:
+    """Rules are merged by priority; the default is the agent's own, never the global one."""
     path = write(GLOBAL, "_global.yaml").parent
     write(OWN, "researcher.yml")
     loaded = load(path)
     assert [rule.id for rule in loaded.agents["researcher"].rules] == ["brake", "own", "shared"]
-    assert decide(loaded, Call("researcher", "web.search", step_count=100)).rule_id == "brake"
-    assert decide(loaded, Call("researcher", "web.search")).rule_id == "own"
-    assert decide(loaded, Call("researcher", "web.fetch")).rule_id == "shared"
-    assert decide(loaded, Call("researcher", "other")).reason == "No explicit allow rule matched"
+    assert decide(loaded, PolicyCall("researcher", "web.search", step_count=100)).rule_id == "brake"
+    assert decide(loaded, PolicyCall("researcher", "web.search")).rule_id == "own"
+    assert decide(loaded, PolicyCall("researcher", "web.fetch")).rule_id == "shared"
+    assert decide(loaded, PolicyCall("researcher", "other")).reason == "No explicit allow rule matched"
 
 
 def test_an_agent_without_a_file_has_the_global_policy(write: Write) -> None:
-    """Its rules and its default."""
+    """The global rules and the global default apply."""
     path = write(GLOBAL, "_global.yml").parent
     write(OWN, "researcher.yaml")
-    assert decide(load(path), Call("other", "web.search")).rule_id == "shared"
-    assert decide(load(path), Call("other", "x")) == Decision("allow", "default", "of the global file")
-    assert decide(load(path), Call("_global", "x")).reason == "of the global file"
+    assert decide(load(path), PolicyCall("other", "web.search")).rule_id == "shared"
+    assert decide(load(path), PolicyCall("other", "x")) == Decision("allow", "default", "of the global file")
+    assert decide(load(path), PolicyCall("_global", "x")).reason == "of the global file"
 
 
 def test_without_a_global_file_other_agents_are_denied(write: Write) -> None:
     """The denial names the agent."""
     path = write(OWN, "researcher.yaml").parent
-    decision = decide(load(path), Call("other", "x"))
+    decision = decide(load(path), PolicyCall("other", "x"))
     assert decision.refusal == 'policy denied: no policy configured for agent "other" (rule: agent-default)'
 
 
 def test_priorities_are_unique_in_the_merged_set(write: Write) -> None:
-    """A clash with the global file is an error of the agent's file that names the other place."""
+    """A clash with the global file is an error in the agent's file that names the other location."""
     path = write(GLOBAL, "_global.yaml").parent
     write(OWN.replace("20", "50"), "researcher.yaml")
     write(OWN.replace("20", "51"), "analyst.yaml")
@@ -362,23 +388,23 @@ def test_priorities_are_unique_in_the_merged_set(write: Write) -> None:
     assert "_global.yaml:3" in error.message
 
 
-def test_a_clash_inside_the_global_file_is_told_once(write: Write) -> None:
-    """Not once more for every agent."""
+def test_duplicate_priority_is_reported_once(write: Write) -> None:
+    """The error is not repeated for every agent."""
     path = write(GLOBAL.replace("50", "1"), "_global.yaml").parent
     write(OWN, "a.yaml")
     write(OWN, "b.yaml")
     assert [(Path(error.file).name, error.line) for error in read(path).errors] == [("_global.yaml", 3)]
 
 
-def test_the_same_id_may_stand_in_two_files(write: Write) -> None:
-    """Ids are unique in a file, as the format says."""
+def test_same_rule_id_in_two_files_is_allowed(write: Write) -> None:
+    """Ids are unique within a file, as the format says."""
     path = write(GLOBAL, "_global.yaml").parent
     write(OWN.replace("own", "shared"), "researcher.yaml")
     assert read(path).errors == ()
 
 
-def test_errors_of_all_files_are_told_together(write: Write) -> None:
-    """A directory is read to the end."""
+def test_errors_of_all_files_are_listed(write: Write) -> None:
+    """One broken file does not stop the directory from being read."""
     path = write("rules: 5", "_global.yaml").parent
     write("rules: [", "a.yaml")
     write("default: {decision: x}", "b.yaml")
@@ -386,14 +412,14 @@ def test_errors_of_all_files_are_told_together(write: Write) -> None:
 
 
 def test_two_files_for_one_agent_are_an_error(write: Write) -> None:
-    """Neither may silently win."""
+    """Neither file may silently win."""
     path = write(OWN, "researcher.yaml").parent
     write(OWN, "researcher.yml")
     assert "already the policy of researcher" in read(path).errors[0].message
 
 
 def test_only_policy_files_are_read(write: Write, tmp_path: Path) -> None:
-    """Other files, hidden ones and directories are left alone; the ending may be in capitals."""
+    """Other files, hidden ones and directories are ignored; the extension may be upper case."""
     write("{", "notes.txt")
     write("{", ".#researcher.yaml")
     (tmp_path / "sub.yaml").mkdir()
@@ -402,28 +428,30 @@ def test_only_policy_files_are_read(write: Write, tmp_path: Path) -> None:
 
 
 def test_a_directory_without_policies_is_an_error(tmp_path: Path) -> None:
-    """It would deny everything for a reason nobody sees."""
+    """An empty directory would silently deny everything."""
     [error] = read(tmp_path).errors
     assert "no .yaml or .yml file" in error.message
 
 
-def test_a_dangling_link_is_an_error(tmp_path: Path, write: Write) -> None:
-    """Rules that cannot be read are not treated as no rules."""
+def test_broken_symlink_is_an_error(tmp_path: Path, write: Write) -> None:
+    """Unreadable rules are not treated as no rules."""
     write(OWN, "researcher.yaml")
     (tmp_path / "_global.yaml").symlink_to(tmp_path / "gone")
     assert [error.message for error in read(tmp_path).errors] == ["the file cannot be read"]
 
 
-def test_without_a_setting_the_environment_chooses(write: Write) -> None:
-    """Nothing is allowed in production, everything elsewhere; a set path wins in both."""
+def test_default_policy_depends_on_the_environment(write: Write) -> None:
+    """Production denies everything by default, others allow it; a configured path takes precedence."""
     assert policy_for(None, production=True) is SECURE
     assert policy_for("", production=False) is PERMISSIVE
     path = write("default: {decision: require_approval}")
     for production in (True, False):
-        assert decide(policy_for(path, production=production), Call("a", "x")).kind == "require_approval"
+        assert (
+            decide(policy_for(path, production=production), PolicyCall("a", "x")).kind == "require_approval"
+        )
 
 
-# --- the policy that ships ---------------------------------------------------------------------------
+# --- the shipped policy ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -443,18 +471,18 @@ def test_without_a_setting_the_environment_chooses(write: Write) -> None:
         ("calculator", {}, "allow"),
     ],
 )
-def test_the_shipped_policy_is_careful_where_it_matters(tool: str, arguments: object, expected: str) -> None:
-    """It has no errors or notes, stops what cannot be undone and allows the rest."""
+def test_shipped_policy_stops_irreversible_tools(tool: str, arguments: object, expected: str) -> None:
+    """The shipped policy has no errors or notes, stops irreversible tools and allows the rest."""
     reading = read(SHIPPED)
     assert (reading.errors, reading.notes) == ((), ())
-    assert decide(reading.policy, Call("a", tool, arguments=arguments)).kind == expected
+    assert decide(reading.policy, PolicyCall("a", tool, arguments=arguments)).kind == expected
 
 
-def test_the_shipped_policy_brakes_a_runaway() -> None:
-    """After 500 steps or an hour nothing more is called."""
+def test_shipped_policy_stops_after_500_steps_or_an_hour() -> None:
+    """After 500 steps or an hour no further tool is called."""
     shipped = load(SHIPPED)
-    assert decide(shipped, Call("a", "web.search", step_count=500)).rule_id == "runaway-steps"
-    assert decide(shipped, Call("a", "calculator", age_ms=3_600_000)).rule_id == "runaway-duration"
+    assert decide(shipped, PolicyCall("a", "web.search", step_count=500)).rule_id == "runaway-steps"
+    assert decide(shipped, PolicyCall("a", "calculator", age_ms=3_600_000)).rule_id == "runaway-duration"
 
 
 # --- the command line --------------------------------------------------------------------------------
@@ -468,7 +496,7 @@ def run(*words: str) -> int:
     return code
 
 
-def test_check_says_ok_or_names_every_line(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_command_prints_ok_or_every_error(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     """The exit code is 0 or 1; errors go to stderr."""
     path = write(GLOBAL, "_global.yaml").parent
     write(OWN, "researcher.yaml")
@@ -477,12 +505,32 @@ def test_check_says_ok_or_names_every_line(write: Write, capsys: pytest.CaptureF
     broken = write("colour: red\nrules: [{id: a}]\ndefault: {decision: x}", "broken.yaml")
     assert run("check", str(broken)) == 1
     seen = capsys.readouterr()
-    assert seen.out == f"note: {broken}:1: the policy has no key colour: it is ignored\n"
-    assert [line.split(" ")[1] for line in seen.err.splitlines()] == [f"{broken}:2:", f"{broken}:3:"]
+    assert seen.out == ""
+    lines = [line.split(" ")[1] for line in seen.err.splitlines()]
+    assert lines == [f"{broken}:1:", f"{broken}:2:", f"{broken}:3:"]
 
 
-def test_test_explains_the_decision(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each rule tried is named with its place and why it did not match, then what the agent would read."""
+@pytest.mark.parametrize("text", ["", "wen: x", "rules: [{id: a, when: {tool: x}, then: {decision: allow}}]"])
+def test_both_commands_take_the_same_file_options(
+    write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """Argument, --policy or setting; both commands accept and refuse the same."""
+    fine, wrong = write("default: {decision: allow}", "fine.yaml"), write(text, "wrong.yaml")
+    call = ["--agent", "a", "--tool", "t"]
+    for path, code in ((fine, 0), (wrong, 1)):
+        for words in ([str(path)], ["--policy", str(path)]):
+            assert (run("check", *words), run("test", *words, *call)) == (code, code)
+        monkeypatch.setenv("POLICY", f" {path} ")
+        assert (run("check"), run("test", *call)) == (code, code)
+        seen = capsys.readouterr()
+        assert seen.err.count(f"error: {path}:1: ") == (6 if code else 0)
+    monkeypatch.delenv("POLICY")
+    assert run("check") == 1
+    assert "set POLICY" in capsys.readouterr().err
+
+
+def test_policy_test_command_explains_the_decision(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each rule tried is shown with its location and why it did not match, then the agent's message."""
     path = write("""
         rules:
           - {id: hours, priority: 1, when: {schedule: Sat 10:00-11:00 UTC}, then: {decision: allow}}
@@ -513,10 +561,10 @@ def test_test_explains_the_decision(write: Write, capsys: pytest.CaptureFixture[
     ]
 
 
-def test_test_takes_the_policy_from_the_setting(
+def test_policy_test_command_uses_the_configured_policy(
     write: Write, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`POLICY` as the worker would read it; without it, what the environment stands for."""
+    """`POLICY` as the worker reads it; without it, the environment's default."""
     monkeypatch.setenv("POLICY", str(write("default: {decision: require_approval}")))
     assert run("test", "--agent", "a", "--tool", "t") == 0
     assert "decision: require_approval (rule: default)" in capsys.readouterr().out
@@ -529,8 +577,10 @@ def test_test_takes_the_policy_from_the_setting(
     assert "(rule: permissive-default)" in capsys.readouterr().out
 
 
-def test_test_refuses_a_policy_with_errors(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
-    """It never answers from half a policy."""
+def test_policy_test_command_refuses_an_invalid_policy(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command never decides with an invalid policy."""
     path = write("rules: [{id: a}]\ndefault: {decision: allow}")
     assert run("test", "--policy", str(path), "--agent", "a", "--tool", "t") == 1
     seen = capsys.readouterr()
@@ -552,8 +602,10 @@ def test_test_refuses_a_policy_with_errors(write: Write, capsys: pytest.CaptureF
         ["--at", "0001-01-01T00:00:00+14:00"],
     ],
 )
-def test_test_refuses_what_it_cannot_read(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """A mistake on the command line is a usage error, not a decision."""
+def test_policy_test_command_refuses_unreadable_input(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An error on the command line is a usage error, not a decision."""
     with pytest.raises(SystemExit) as caught:
         run("test", "--agent", "a", "--tool", "t", *words)
     assert caught.value.code == 2

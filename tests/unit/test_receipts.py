@@ -1,4 +1,4 @@
-"""Receipts and payment answers: signed with the worker's key, checkable by anybody."""
+"""Receipts and payment responses: signed with the worker's key, verifiable by anybody."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from x402.schemas import SettleResponse
 
-from worker.payments.headers import MAX_WRITE_CHARS, response_headers
-from worker.payments.receipts import (
+from worker.x402.headers import MAX_WRITE_CHARS, response_headers
+from worker.x402.receipts import (
     REFUND,
     Refund,
     RefundReason,
@@ -28,6 +28,7 @@ from worker.payments.receipts import (
 
 KEY = "0x" + "22" * 32
 WORKER = Account.from_key(KEY).address
+PAYER = "0x" + "ab" * 20
 SETTLEMENT = Settlement(
     network="eip155:84532",
     resource_url="https://worker.example/execute",
@@ -59,7 +60,7 @@ def sign(digest: bytes) -> bytes:
 
 
 def signer_of(signed: dict[str, Any], name: str, primary: str, fields: list[tuple[str, str]]) -> str:
-    """Recover a signer the way an outsider would: typed data through eth_account alone."""
+    """Recover a signer as a third party would: typed data through eth_account only."""
     typed = {
         "types": {
             "EIP712Domain": DOMAIN_FIELDS,
@@ -82,8 +83,8 @@ RECEIPT_FIELDS = [
 ]
 
 
-def test_a_receipt_recovers_to_the_worker() -> None:
-    """An outsider with the published types recovers the worker's wallet from a receipt."""
+def test_receipt_signature_recovers_to_the_worker() -> None:
+    """A third party recovers the worker's wallet from a receipt with the published types."""
     receipt = sign_receipt(SETTLEMENT, sign)
     assert set(receipt) == {"format", "payload", "signature"} and receipt["format"] == "eip712"
     assert signer_of(receipt, "x402 receipt", "Receipt", RECEIPT_FIELDS) == WORKER
@@ -91,15 +92,15 @@ def test_a_receipt_recovers_to_the_worker() -> None:
 
 
 @pytest.mark.parametrize("field", ["network", "resourceUrl", "payer", "issuedAt", "transaction"])
-def test_a_changed_receipt_is_worthless(field: str) -> None:
-    """Changing any field makes the signature somebody else's."""
+def test_changed_receipt_is_invalid(field: str) -> None:
+    """Changing any field changes the recovered signer."""
     receipt = sign_receipt(SETTLEMENT, sign)
     receipt["payload"][field] = 7 if field == "issuedAt" else "other"
     assert signer_of(receipt, "x402 receipt", "Receipt", RECEIPT_FIELDS) != WORKER
 
 
-def test_a_settled_answer_carries_its_receipt() -> None:
-    """PAYMENT-RESPONSE has the published place for the receipt, and its schema describes it."""
+def test_settled_response_carries_its_receipt() -> None:
+    """PAYMENT-RESPONSE contains the receipt at its published place, and its schema describes it."""
     answer = settled_response(SETTLEMENT, sign)
     entry = answer["extensions"]["offer-receipt"]
     jsonschema.Draft202012Validator.check_schema(entry["schema"])
@@ -111,22 +112,22 @@ def test_a_settled_answer_carries_its_receipt() -> None:
     assert len(header) < MAX_WRITE_CHARS / 2
 
 
-def test_answers_of_payments_that_did_not_settle() -> None:
-    """A refusal says why and has no transaction; a pending one may name the hash to watch."""
-    refused = SettleResponse.model_validate(failed_response("insufficient_funds", "eip155:8453", "0xab"))
+def test_failed_settlement_has_no_receipt() -> None:
+    """A refusal gives its reason and no transaction; a pending one may name the hash to watch."""
+    refused = SettleResponse.model_validate(failed_response("insufficient_funds", "eip155:8453", PAYER))
     assert (refused.success, refused.error_reason, refused.transaction) == (False, "insufficient_funds", "")
     assert "payer" not in failed_response("invalid_payload", "eip155:8453")
-    pending = SettleResponse.model_validate(pending_response("eip155:8453", "0xab", "0xcd"))
+    pending = SettleResponse.model_validate(pending_response("eip155:8453", PAYER, "0xcd"))
     assert (pending.success, pending.error_reason, pending.transaction) == (
         False,
         "settlement_pending",
         "0xcd",
     )
-    assert pending_response("eip155:8453", "0xab")["transaction"] == ""
+    assert pending_response("eip155:8453", PAYER)["transaction"] == ""
 
 
-def test_a_refund_receipt_recovers_to_the_worker() -> None:
-    """The documented struct and domain are all an outsider needs to check a refund receipt."""
+def test_refund_receipt_recovers_to_the_worker() -> None:
+    """The documented struct and domain suffice to verify a refund receipt."""
     signed = sign_refund(REFUND_DONE, sign)
     fields = [
         ("version", "uint256"),
@@ -159,7 +160,7 @@ def test_no_receipt_for_a_refund_that_did_not_happen(changes: dict[str, Any]) ->
         sign_refund(replace(REFUND_DONE, **changes), sign)
 
 
-def test_a_signer_that_fails_is_noticed() -> None:
-    """A signature of another length is never handed out."""
+def test_failing_signer_is_reported() -> None:
+    """A signature of the wrong length is never returned."""
     with pytest.raises(ValueError, match="65 bytes"):
         sign_receipt(SETTLEMENT, lambda digest: b"\x00" * 64)

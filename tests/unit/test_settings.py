@@ -1,10 +1,12 @@
-"""Settings: what is read, what is refused, and that a secret never shows."""
+"""Settings: parsing, refusals, and hiding of secrets."""
 
 from __future__ import annotations
 
 import base64
 import dataclasses
+import hashlib
 import json
+import random
 import re
 import stat
 import subprocess
@@ -16,40 +18,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker import values
-from worker.local.secrets import local_secrets
-from worker.settings import BadStart, Settings
+from tests.fakes.certificates import self_signed
+from worker.core import values
+from worker.core.agent_keys import AgentKey, to_rewrite
+from worker.core.local_secrets import local_secrets
+from worker.core.secret_strength import is_guessable
+from worker.core.settings import BadStart, Settings
+from worker.core.values import address_of
+from worker.x402.networks import resolve_network
 
 KEY = "0x" + "11" * 32
 WALLET = "0x19E7E376E7C213B7E7e7e46cc70A5dD086DAff2A"
 ROOT = Path(__file__).parents[2]
+PRODUCTION_KEY = "0x" + hashlib.sha256(b"key").hexdigest()
 
 PRODUCTION = {
     "WORKER_ENV": "production",
     "PUBLIC_URL": "https://worker.example",
+    "TRUSTED_PROXIES": "1",
     "REDIS_URL": "rediss://:store-password@store.example:6380/0",
-    "WORKER_KEY": KEY,
+    "WORKER_KEY": PRODUCTION_KEY,
     "WORKER_AGENT_ID": "agent_shop",
     "NETWORK": "base",
     "RPC_URL": "https://node.example/v2/node-api-key",
     "CDP_API_KEY_ID": "cdp-key-id",
     "CDP_API_KEY_SECRET": "cdp-key-secret",
-    "SECRET_KEY": "s" * 32,
-    "KERNEL_TOKEN": "k" * 32,
+    "SECRET_KEY": hashlib.sha256(b"secret").hexdigest(),
+    "KERNEL_TOKEN": hashlib.sha256(b"token").hexdigest(),
 }
 
 
 def refused(environ: dict[str, str]) -> dict[str, str]:
-    """What a bad start says, by setting."""
+    """Return the problems of a failed start, by setting."""
     with pytest.raises(BadStart) as caught:
         Settings.load(environ)
     return {problem.name: problem.expected for problem in caught.value.problems}
 
 
-def test_an_empty_environment_is_a_laptop() -> None:
+def test_empty_environment_means_local() -> None:
     """Without any setting the worker is local, on loopback, with the documented defaults."""
     settings = Settings.load({})
-    assert settings.worker_env == "local" and not settings.production
+    assert settings.worker_env == "local" and not settings.deployed
     assert settings.public_url == "http://127.0.0.1:8000"
     assert settings.network == "eip155:84532"
     assert settings.facilitator_url == "https://x402.org/facilitator"
@@ -58,28 +67,34 @@ def test_an_empty_environment_is_a_laptop() -> None:
     assert settings.redis_url is None and settings.worker_key is None and settings.agent_keys == ()
 
 
-def test_a_field_is_its_variable_in_lower_case() -> None:
-    """Whoever knows the environment variable knows the field."""
+def test_field_names_match_their_variables() -> None:
+    """Each field has the name of its environment variable."""
     assert [name.lower() for name in Settings.names()] == [f.name for f in dataclasses.fields(Settings)]
 
 
-def test_settings_cannot_be_changed() -> None:
-    """A settings object is a value."""
+def test_settings_are_immutable() -> None:
+    """A settings object is immutable."""
     with pytest.raises(dataclasses.FrozenInstanceError):
         Settings.load({}).port = 1  # type: ignore[misc]
 
 
-def test_empty_is_absent_and_unknown_names_are_ignored() -> None:
-    """An empty variable means the default, and other programs' variables do not matter."""
+def test_empty_values_are_unset_and_unknown_names_ignored() -> None:
+    """An empty variable means the default, and unknown variables are ignored."""
     assert Settings.load({"PORT": "  ", "KERNEL_TOKEN": "", "HOME": "/root", "X_PORT": "a"}) == Settings.load(
         {}
     )
 
 
 def test_defaults_follow_other_settings() -> None:
-    """Address, files, facilitator and wallet are derived from what is known."""
+    """Address, files, facilitator and wallet are derived from other settings."""
     settings = Settings.load(
-        {"PORT": "9", "WORKER_STATE_DIR": "/s/", "NETWORK": "base", "WORKER_KEY": KEY[2:]}
+        {
+            "PORT": "9",
+            "WORKER_ENV": "test",
+            "WORKER_STATE_DIR": "/s/",
+            "NETWORK": "base",
+            "WORKER_KEY": KEY[2:],
+        }
     )
     assert settings.public_url == "http://127.0.0.1:9"
     assert settings.files_url == "/s/files"
@@ -87,8 +102,8 @@ def test_defaults_follow_other_settings() -> None:
     assert (settings.worker_key, settings.worker_wallet) == (KEY, WALLET)
 
 
-def test_a_bad_start_lists_every_problem_at_once() -> None:
-    """Name, found and expected of everything that is wrong, in one table."""
+def test_invalid_settings_are_all_listed() -> None:
+    """Name, found and expected of every error, in one table."""
     environ = {
         "PORT": "0",
         "LEASE": "soon",
@@ -117,15 +132,15 @@ def test_durations(text: str, seconds: float) -> None:
     "text",
     ["", "h", "-5", "5 m", "1m1h", "1e3", "nan", "inf", "٣s", "9" * 30, "5ms", "1d", "0x10", "+5", "5s\n"],
 )
-def test_strange_durations_are_refused(text: str) -> None:
-    """What could be read in two ways, or without end, is no duration."""
-    with pytest.raises(values.Unfit):
+def test_invalid_durations_are_refused(text: str) -> None:
+    """An ambiguous or infinite value is not a duration."""
+    with pytest.raises(values.InvalidValue):
         values.duration(0, 1e7)(text)
 
 
 @given(st.text(max_size=40))
-def test_no_text_breaks_a_reader(text: str) -> None:
-    """Whatever stands in a variable is either read or listed as a problem."""
+def test_parsers_survive_any_text(text: str) -> None:
+    """Any value of a variable is either parsed or reported as a problem."""
     for name in Settings.names():
         try:
             Settings.load({name: text})
@@ -150,6 +165,15 @@ def test_no_text_breaks_a_reader(text: str) -> None:
         ("REDIS_URL", "redis:///0"),
         ("REDIS_URL", "unix://"),
         ("REDIS_URL", "redis://store/one"),
+        ("REDIS_URL", "redis://one,other/0"),
+        ("REDIS_URL", "redis://store:65536"),
+        ("REDIS_URL", "redis://store:0"),
+        ("REDIS_URL", "redis+sentinel://one,other"),
+        ("REDIS_URL", "redis+sentinel://one,,other/shop"),
+        ("REDIS_URL", "redis+sentinel://one/shop/0/1"),
+        ("REDIS_URL", "redis+sentinel://one/shop?sentinel_password="),
+        ("REDIS_URL", "rediss+sentinel://one/shop?ssl_cert_reqs=none"),
+        ("REDIS_URL", "unix+sentinel://one/shop"),
         ("NETWORK", "solana"),
         ("NETWORK", "eip155:0"),
         ("NETWORK", "eip155:8453x"),
@@ -163,6 +187,14 @@ def test_no_text_breaks_a_reader(text: str) -> None:
         ("AGENT_KEYS", "researcher"),
         ("AGENT_KEYS", "a:one,a:two"),
         ("AGENT_KEYS", "a:same-key,b:same-key"),
+        ("AGENT_KEYS", "agent:a:one,a:two"),
+        ("AGENT_KEYS", "agent:a"),
+        ("AGENT_KEYS", "agent:a:"),
+        ("AGENT_KEYS", "runner:r"),
+        ("AGENT_KEYS", "runner:r:key"),
+        ("AGENT_KEYS", "runner:r:key:"),
+        ("AGENT_KEYS", "runner:r:key:a||b"),
+        ("AGENT_KEYS", "operator:a:key"),
         ("SWARM_KEYS", ":password"),
         ("SWARM_KEYS", "kernel:,other:x"),
         ("CORS_ORIGINS", "https://app.example/path"),
@@ -176,57 +208,70 @@ def test_no_text_breaks_a_reader(text: str) -> None:
         ("WORKER_ENV", "prod"),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, text: str) -> None:
-    """A value that means nothing, or more than it seems to, keeps the worker from starting."""
+def test_invalid_values_are_refused(name: str, text: str) -> None:
+    """A meaningless or ambiguous value prevents the start."""
     assert name in refused({name: text})
 
 
-def test_lists_and_pairs() -> None:
-    """Keys and passwords are read as pairs; a password may hold colons; blanks do not count."""
+def test_lists_and_pairs_are_parsed() -> None:
+    """Keys and passwords are parsed as pairs; a password may contain colons; blanks are ignored."""
     settings = Settings.load(
         {
-            "AGENT_KEYS": "researcher:key-one, runner-1:key-two",
+            "AGENT_KEYS": "agent:researcher:key:one, runner:r-1:key-two:search|mcp:fetch , older:key-three",
             "SWARM_KEYS": "kernel:pass:with:colons",
             "WORKER_AGENTS": " shop.agents ,, shop.tools,",
             "CORS_ORIGINS": "https://a.example,http://localhost:3000",
         }
     )
-    assert settings.agent_keys == (("researcher", "key-one"), ("runner-1", "key-two"))
+    assert settings.agent_keys == (
+        AgentKey("agent", "researcher", "key:one"),
+        AgentKey("runner", "r-1", "key-two", frozenset({"search", "mcp:fetch"})),
+        AgentKey("agent", "older", "key-three", old=True),
+    )
+    names = to_rewrite(settings.agent_keys)
+    assert names is not None and "older" in names and "researcher" not in names
+    assert to_rewrite(settings.agent_keys[:2]) is None
     assert settings.swarm_keys == (("kernel", "pass:with:colons"),)
     assert settings.worker_agents == ("shop.agents", "shop.tools")
     assert settings.cors_origins == ("https://a.example", "http://localhost:3000")
 
 
-def test_a_webhook_key_in_both_spellings() -> None:
-    """Standard Webhooks' spelling and hex give the same 32 bytes."""
+def test_webhook_key_accepts_both_formats() -> None:
+    """Standard Webhooks' format and hex give the same 32 bytes."""
     seed = bytes(range(32))
     spelled = "whsk_" + base64.b64encode(seed).decode()
     assert Settings.load({"WEBHOOK_KEY": spelled}).webhook_key == seed
     assert Settings.load({"WEBHOOK_KEY": seed.hex()}).webhook_key == seed
 
 
-def test_networks_have_one_name_inside() -> None:
-    """base, its CAIP-2 name and other letters are the same network."""
+def test_network_names_are_normalised() -> None:
+    """base, its CAIP-2 name and other letter cases are the same network."""
     for text in ("base", "Base", "eip155:8453"):
-        assert Settings.load({"NETWORK": text}).network == "eip155:8453"
+        assert Settings.load({"WORKER_ENV": "test", "NETWORK": text}).network == "eip155:8453"
 
 
-def test_an_unknown_network_needs_its_own_facilitator() -> None:
-    """Nobody guesses who settles on a chain we do not know."""
-    assert "FACILITATOR_URL" in refused({"NETWORK": "eip155:1337"})
-    given_one = Settings.load({"NETWORK": "eip155:1337", "FACILITATOR_URL": "http://127.0.0.1:5000/"})
-    assert given_one.facilitator_url == "http://127.0.0.1:5000"
+@pytest.mark.parametrize("chain", ["eip155:137", "eip155:1337", "polygon"])
+def test_unknown_network_is_refused(chain: str) -> None:
+    """The error names the available networks, even if a facilitator is configured."""
+    wrong = refused({"NETWORK": chain, "FACILITATOR_URL": "http://127.0.0.1:5000/"})
+    assert wrong["NETWORK"] == "base (eip155:8453) or base-sepolia (eip155:84532)"
 
 
-def test_the_wallet_must_be_the_keys() -> None:
-    """A wallet that the key does not open is refused, whatever the case of its letters."""
+@pytest.mark.parametrize("network", sorted(values.NETWORKS.values()))
+def test_every_allowed_network_has_a_usdc_address(network: str) -> None:
+    """Payments know every network that the settings allow."""
+    assert resolve_network(network).caip2 == network
+
+
+def test_wallet_must_match_the_key() -> None:
+    """A wallet that does not belong to the key is refused; letter case does not matter."""
     assert Settings.load({"WORKER_KEY": KEY, "WORKER_WALLET": WALLET.lower()}).worker_wallet == WALLET
     other = values.address_of("0x" + "22" * 32)
     assert WALLET in refused({"WORKER_KEY": KEY, "WORKER_WALLET": other})["WORKER_WALLET"]
 
 
-def test_addresses_agree_with_the_library() -> None:
-    """Our short way from key to address gives what eth-account gives."""
+def test_checksums_match_the_library() -> None:
+    """Our own derivation of the address from the key agrees with eth-account."""
     from eth_account import Account
 
     for number in (
@@ -240,59 +285,60 @@ def test_addresses_agree_with_the_library() -> None:
         assert values.address_of(values.private_key(key)) == Account.from_key(key).address
 
 
-def test_addresses_without_the_native_library() -> None:
-    """Where coincurve has no wheel, the slow way gives the same address."""
+def test_checksums_without_the_native_library() -> None:
+    """Without coincurve the slow implementation gives the same address."""
     code = (
         "import sys; sys.modules['coincurve'] = None\n"
-        f"from worker.values import address_of; print(address_of('{KEY}'))"
+        f"from worker.core.values import address_of; print(address_of('{KEY}'))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == WALLET
 
 
 def test_reading_settings_imports_no_wallet_library() -> None:
-    """A start costs milliseconds: eth_account and web3 stay out, with a key too."""
+    """A start takes milliseconds: eth_account and web3 are not imported, even with a key."""
     code = (
-        f"import sys; from worker.settings import Settings; Settings.load({{'WORKER_KEY': '{KEY}'}})\n"
+        f"import sys; from worker.core.settings import Settings; Settings.load({{'WORKER_KEY': '{KEY}'}})\n"
         "print([m for m in ('eth_account', 'web3', 'redis', 'flask') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
 
-def test_half_of_the_facilitators_credentials() -> None:
-    """An id without its secret, or a secret without its id, is a mistake everywhere."""
+def test_incomplete_facilitator_credentials_are_refused() -> None:
+    """An id without its secret, or a secret without its id, is refused in every environment."""
     assert "CDP_API_KEY_SECRET" in refused({"CDP_API_KEY_ID": "x"})
     assert "CDP_API_KEY_ID" in refused({"CDP_API_KEY_SECRET": "x"})
 
 
-def test_tls_settings_belong_together(tmp_path: Path) -> None:
-    """A certificate without TLS would protect nothing, and `ca` without a certificate cannot work."""
+def test_tls_settings_require_each_other(tmp_path: Path) -> None:
+    """A certificate without TLS has no effect, so it is refused; `ca` without one learns it on first use."""
     pem = tmp_path / "ca.pem"
-    pem.write_text("x")
+    pem.write_bytes(self_signed(tmp_path, "h").file.read_bytes())
     assert "REDIS_TLS_CA" in refused({"REDIS_URL": "redis://h", "REDIS_TLS_CA": str(pem)})
-    assert "REDIS_TLS_CA" in refused({"REDIS_URL": "rediss://h", "REDIS_TLS_VERIFY": "ca"})
+    Settings.load({"REDIS_URL": "rediss://h", "REDIS_TLS_VERIFY": "ca"})
     assert "REDIS_TLS_CA" in refused({"REDIS_URL": "rediss://h", "REDIS_TLS_CA": "/no/such.pem"})
     assert Settings.load({"REDIS_URL": "rediss://h", "REDIS_TLS_CA": str(pem)}).redis_tls_ca == str(pem)
 
 
-def test_the_operators_token_is_nobody_elses() -> None:
-    """An agent's key that equals the operator's token would make the agent the operator."""
+def test_operator_token_must_be_unique() -> None:
+    """An agent key equal to the operator's token would make the agent the operator."""
     assert "AGENT_KEYS" in refused({"KERNEL_TOKEN": "same-token", "AGENT_KEYS": "a:same-token"})
 
 
-def test_a_dyno_is_not_a_laptop() -> None:
-    """On a dyno the environment must be named, and files must go to a bucket."""
+def test_dyno_cannot_run_locally() -> None:
+    """On a dyno the environment must be set, and files must go to a bucket."""
     problems = refused({"DYNO": "web.1"})
     assert {"WORKER_ENV", "FILES_URL"} == set(problems)
     Settings.load({"DYNO": "web.1", "WORKER_ENV": "test", "FILES_URL": "s3://bucket/prefix"})
     assert "FILES_URL" in refused({**PRODUCTION, "DYNO": "web.1", "FILES_URL": "/data"})
 
 
-def test_a_sound_production() -> None:
-    """With everything it needs, production starts."""
+def test_valid_production_settings() -> None:
+    """Production starts with all required settings."""
     settings = Settings.load(PRODUCTION)
-    assert settings.production and settings.worker_wallet == WALLET and settings.network == "eip155:8453"
+    assert settings.deployed and settings.worker_wallet == address_of(PRODUCTION_KEY)
+    assert settings.network == "eip155:8453"
 
 
 @pytest.mark.parametrize(
@@ -308,8 +354,8 @@ def test_a_sound_production() -> None:
         "KERNEL_TOKEN",
     ],
 )
-def test_production_needs(missing: str) -> None:
-    """What has a convenient default on a laptop must be given where money is real."""
+def test_production_requires_settings(missing: str) -> None:
+    """A setting with a local default is required in production."""
     environ = {name: value for name, value in PRODUCTION.items() if name != missing}
     assert set(refused(environ)) == {missing}
 
@@ -329,23 +375,63 @@ def test_production_needs(missing: str) -> None:
         ("SWARM_KEYS", "kernel:short"),
         ("CORS_ORIGINS", "*"),
         ("RETENTION", "24h"),
+        ("LIMIT_CONTRACTS", "0"),
+        ("LIMIT_EXECUTES", "0"),
+        ("LIMIT_UNKNOWN", "0"),
+        ("PUBLIC_URL", "https://localhost"),
+        ("PUBLIC_URL", "https://127.0.0.1:8000"),
+        ("PUBLIC_URL", "https://worker.example/shop"),
     ],
 )
-def test_production_refuses(name: str, text: str) -> None:
-    """What is insecure is refused in production, by name, and allowed on a laptop."""
+def test_production_refuses_local_settings(name: str, text: str) -> None:
+    """Insecure settings are refused in production by name, and allowed in test."""
     assert set(refused({**PRODUCTION, name: text})) == {name}
-    Settings.load({name: text})
+    Settings.load({"WORKER_ENV": "test", name: text})
 
 
-def test_coinbase_wants_credentials() -> None:
-    """The default facilitator of production cannot be used without them; another one can."""
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("WORKER_KEY", KEY),
+        ("WORKER_KEY", "0x" + "0" * 63 + "7"),
+        ("WORKER_KEY", "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"),
+        ("SECRET_KEY", "s" * 40),
+        ("SECRET_KEY", "abcdefgh" * 5),
+        ("SECRET_KEY", "abcdefghijklmnopqrstuvwxyz0123456789"),
+        ("SECRET_KEY", "change-me-before-you-go-to-production"),
+        ("KERNEL_TOKEN", PRODUCTION_KEY),
+        ("KERNEL_TOKEN", PRODUCTION_KEY[2:].upper()),
+        ("KERNEL_TOKEN", PRODUCTION["SECRET_KEY"]),
+        ("WEBHOOK_KEY", PRODUCTION_KEY[2:]),
+        ("AGENT_KEYS", f"a:{PRODUCTION['KERNEL_TOKEN']}"),
+        ("SWARM_KEYS", f"a:{PRODUCTION['SECRET_KEY']}"),
+        ("SWARM_KEYS", "a:" + "xy" * 12),
+    ],
+)
+def test_production_refuses_secrets_that_others_may_know(name: str, text: str) -> None:
+    """Equal, guessable and published secrets are named, but never shown."""
+    with pytest.raises(BadStart) as caught:
+        Settings.load({**PRODUCTION, name: text})
+    assert {problem.name for problem in caught.value.problems} == {name}
+    assert text.removeprefix("a:") not in str(caught.value)
+
+
+def test_random_secrets_are_strong() -> None:
+    """None of a thousand drawn secrets is taken for a guessable one."""
+    drawn = random.Random(1)
+    assert not any(is_guessable(drawn.randbytes(8).hex()) for _ in range(1_000))
+    assert not any(is_guessable(base64.urlsafe_b64encode(drawn.randbytes(24)).decode()) for _ in range(1_000))
+
+
+def test_coinbase_facilitator_needs_credentials() -> None:
+    """Production's default facilitator requires credentials; another one does not."""
     environ = {name: value for name, value in PRODUCTION.items() if not name.startswith("CDP")}
     assert "CDP_API_KEY_ID" in refused(environ)
     Settings.load({**environ, "FACILITATOR_URL": "https://facilitator.example"})
 
 
-def test_no_secret_shows() -> None:
-    """Neither repr nor a bad start shows a secret, also when it is in the wrong place."""
+def test_secrets_are_hidden_in_repr() -> None:
+    """Neither repr nor a failed start shows a secret, even one set in the wrong variable."""
     secrets = {
         "WORKER_KEY": KEY,
         "SECRET_KEY": "the-secret-key-of-sessions-and-refs",
@@ -367,16 +453,16 @@ def test_no_secret_shows() -> None:
     assert "the-" not in str(caught.value)
 
 
-def test_secrets_are_known_for_the_logs() -> None:
-    """The list that logs hide by holds each secret, the password of an address too."""
+def test_secrets_are_listed_for_redaction() -> None:
+    """The log redaction list contains every secret, including the password in a URL."""
     known = Settings.load(
         {**PRODUCTION, "AGENT_KEYS": "a:key-of-agent-one", "REDIS_URL": "rediss://:p%40ss-word@h"}
     )
     expected = {
-        KEY,
-        KEY[2:],
-        "s" * 32,
-        "k" * 32,
+        PRODUCTION_KEY,
+        PRODUCTION_KEY[2:],
+        PRODUCTION["SECRET_KEY"],
+        PRODUCTION["KERNEL_TOKEN"],
         "key-of-agent-one",
         "p%40ss-word",
         "p@ss-word",
@@ -386,15 +472,15 @@ def test_secrets_are_known_for_the_logs() -> None:
     assert "a" not in known.secrets()
 
 
-def test_bare_addresses() -> None:
+def test_addresses_without_a_scheme() -> None:
     """An address is shown without user, password, path and query."""
     assert values.bare("https://u:p@node.example:8545/v2/key?x=1") == "https://node.example:8545/..."
     assert values.bare("redis://[::1]:6379") == "redis://[::1]:6379"
     assert "secret" not in values.bare("http://[secret")
 
 
-def test_the_example_names_exactly_the_settings() -> None:
-    """config/.env.example has each setting once, with a reason above it, and shows true defaults."""
+def test_env_example_lists_exactly_the_settings() -> None:
+    """config/.env.example has each setting once, with a reason above it, and shows the real defaults."""
     lines = (ROOT / "config/.env.example").read_text().splitlines()
     named = [match[1] for line in lines if (match := re.fullmatch(r"#([A-Z_]+)=.*", line))]
     assert sorted(named) == sorted(Settings.names())
@@ -403,17 +489,20 @@ def test_the_example_names_exactly_the_settings() -> None:
             assert before.startswith("# ") or re.fullmatch(r"#[A-Z_]+=.*", before), line
 
 
-def test_the_examples_defaults_are_the_defaults() -> None:
-    """Whoever takes the comment signs away from the defaults changes nothing."""
+def test_env_example_defaults_match() -> None:
+    """Uncommenting the defaults changes nothing."""
     lines = (ROOT / "config/.env.example").read_text().splitlines()
     shown = dict(line[1:].split("=", 1) for line in lines if re.fullmatch(r"#[A-Z_]+=.+", line))
+    # Examples of settings without a default, and of files that must exist.
     for name in ("REDIS_URL", "CORS_ORIGINS", "WORKER_AGENTS", "POLICY", "WORKER_CONFIG"):
-        shown.pop(name)  # examples of things that have no default, or that must exist here
+        shown.pop(name)
+    for name in ("CONTACT_EMAIL", "ICON_URL", "AGENT_REGISTRATIONS"):
+        shown.pop(name)
     assert Settings.load(shown) == Settings.load({})
 
 
-def test_a_dynos_description_names_real_settings() -> None:
-    """app.json asks only for variables that exist, and its plain values are accepted."""
+def test_app_json_lists_real_settings() -> None:
+    """app.json asks only for existing variables, and its plain values are accepted."""
     wanted = json.loads((ROOT / "app.json").read_text())["env"]
     known = {*Settings.names(), "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}
     assert set(wanted) <= known
@@ -423,40 +512,39 @@ def test_a_dynos_description_names_real_settings() -> None:
         **fixed,
         "FILES_URL": "s3://bucket",
         "DYNO": "web.1",
-        "REDIS_TLS_CA": "-----BEGIN CERTIFICATE-----",
     }
     assert Settings.load(asked).redis_tls_verify == "ca"
 
 
-def test_a_laptops_secrets_are_made_once(tmp_path: Path) -> None:
-    """They are the same at the next start, for this user's eyes only, and settings accept them."""
-    made = local_secrets(tmp_path / "new")
-    assert local_secrets(tmp_path / "new") == made
+def test_local_secrets_are_created_once(tmp_path: Path) -> None:
+    """Secrets persist across starts, are readable only by this user, and pass the settings."""
+    secrets = local_secrets(tmp_path / "new")
+    assert local_secrets(tmp_path / "new") == secrets
     assert stat.S_IMODE((tmp_path / "new" / "secrets.json").stat().st_mode) == 0o600
-    settings = Settings.load(made)
-    assert settings.worker_wallet == values.address_of(made["WORKER_KEY"])
+    settings = Settings.load(secrets)
+    assert settings.worker_wallet == values.address_of(secrets["WORKER_KEY"])
     assert len(settings.kernel_token or "") >= 32 and len(settings.secret_key or "") >= 32
     assert settings.swarm_keys
-    assert local_secrets(tmp_path / "other")["WORKER_KEY"] != made["WORKER_KEY"]
+    assert local_secrets(tmp_path / "other")["WORKER_KEY"] != secrets["WORKER_KEY"]
 
 
-def test_two_starts_make_the_same_secrets(tmp_path: Path) -> None:
-    """Processes that start together on one directory agree."""
+def test_concurrent_starts_share_one_set_of_secrets(tmp_path: Path) -> None:
+    """Processes that start together on one directory get the same secrets."""
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda _: local_secrets(tmp_path), range(16)))
-    assert all(each == made[0] for each in made)
+        results = list(pool.map(lambda _: local_secrets(tmp_path), range(16)))
+    assert all(each == results[0] for each in results)
 
 
-def test_kept_secrets_survive_a_newer_version(tmp_path: Path) -> None:
-    """What is missing in an old file is added, what is there stays."""
+def test_secrets_file_survives_a_newer_version(tmp_path: Path) -> None:
+    """Secrets missing in an old file are added, existing ones are kept."""
     (tmp_path / "secrets.json").write_text(json.dumps({"WORKER_KEY": KEY, "OLD": "x"}))
-    kept = local_secrets(tmp_path)
-    assert kept["WORKER_KEY"] == KEY and "KERNEL_TOKEN" in kept and "OLD" not in kept
+    secrets = local_secrets(tmp_path)
+    assert secrets["WORKER_KEY"] == KEY and "KERNEL_TOKEN" in secrets and "OLD" not in secrets
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"WORKER_KEY": 1}', "\x00"])
-def test_broken_secrets_are_not_replaced(tmp_path: Path, content: str) -> None:
-    """A file that cannot be read may hold the key to a wallet: it is left alone and named."""
+def test_invalid_secrets_file_is_not_replaced(tmp_path: Path, content: str) -> None:
+    """An unreadable file may contain a wallet's key: it is reported and not overwritten."""
     path = tmp_path / "secrets.json"
     path.write_text(content)
     with pytest.raises(BadStart) as caught:
@@ -467,26 +555,26 @@ def test_broken_secrets_are_not_replaced(tmp_path: Path, content: str) -> None:
 @pytest.mark.parametrize(
     ("text", "units"), [("1", 1_000_000), ("0", 0), ("0.25", 250_000), ("0.000001", 1), ("12.5", 12_500_000)]
 )
-def test_an_amount_of_dollars_is_read_exactly(text: str, units: int) -> None:
-    """FEE_THRESHOLD is written in USDC and kept in atomic units."""
+def test_dollar_amounts_are_exact(text: str, units: int) -> None:
+    """FEE_THRESHOLD is written in USDC and stored in atomic units."""
     assert Settings.load({"FEE_THRESHOLD": text}).fee_threshold == units
 
 
 @pytest.mark.parametrize("text", ["-1", "1.", ".5", "1e3", "0.0000001", "1,5", "one", "1_0", "١"])
-def test_what_is_no_amount_is_refused(text: str) -> None:
-    """Signs, exponents, more than six decimals and other digits are not guessed at."""
+def test_invalid_amounts_are_refused(text: str) -> None:
+    """Signs, exponents, more than six decimals and other digits are refused."""
     assert "USDC" in refused({"FEE_THRESHOLD": text})["FEE_THRESHOLD"]
 
 
-def test_fees_gather_for_a_day_or_a_dollar() -> None:
-    """Without settings a fee leg is made at 1 USDC or after 24 hours."""
+def test_fee_threshold_and_period_defaults() -> None:
+    """By default a fee leg is created at 1 USDC or after 24 hours."""
     settings = Settings.load({})
     assert (settings.fee_threshold, settings.fee_period) == (1_000_000, 86_400)
     assert "FEE_PERIOD" in refused({"FEE_PERIOD": "1s"})
 
 
-def test_what_kernels_may_have() -> None:
-    """Limits by name with `*` for the rest, hashes by policy in both spellings, hosts as origins."""
+def test_kernel_limits_are_parsed() -> None:
+    """Limits by name with `*` as default, hashes by policy in both formats, hosts as origins."""
     digest = "ab" * 32
     settings = Settings.load(
         {
@@ -521,9 +609,9 @@ def test_what_kernels_may_have() -> None:
         ("SWARM_EVIDENCE_HOSTS", "https://user@files.example"),
         ("SWARM_EVIDENCE_HOSTS", "*"),
         ("SWARM_FULL_SCHEMA", "yes"),
-        ("SWARM_PATIENCE", "26s"),
+        ("SWARM_PATIENCE", "151s"),
     ],
 )
-def test_what_kernels_cannot_have(name: str, text: str) -> None:
-    """A limit, hash or host that means nothing keeps the worker from starting."""
+def test_invalid_kernel_limits_are_refused(name: str, text: str) -> None:
+    """An invalid limit, hash or host prevents the start."""
     assert name in refused({"SWARM_KEYS": "alpha:one", name: text})

@@ -1,4 +1,4 @@
-"""Signatures by both backends: published vectors, hostile signatures, and what is imported."""
+"""Signatures with both backends: published vectors, hostile signatures, and imports."""
 
 from __future__ import annotations
 
@@ -21,19 +21,16 @@ from worker.contracts.signatures import (
     SignatureVerifier,
     address_of,
     backend,
-    checksum_address,
     decode_signature,
     eip191_digest,
-    is_address,
-    keccak,
     key_bytes,
     recover_digest,
     recover_text,
-    same_address,
     sign_digest,
     sign_text,
 )
-from worker.errors import BadRequest
+from worker.core.errors import BadRequest
+from worker.core.evm import checksum_address, is_address, keccak, same_address
 
 ROOT = Path(__file__).parents[2]
 VECTORS = json.loads((ROOT / "tests" / "vectors" / "hire-contracts.json").read_text("utf-8"))
@@ -53,7 +50,7 @@ def _using(request):
 
 
 def rebuilt(raw: bytes, *, r: int | None = None, s: int | None = None, v: int | None = None) -> bytes:
-    """The signature with some of its three numbers replaced."""
+    """Return the signature with some of its three numbers replaced."""
     r = int.from_bytes(raw[:32], "big") if r is None else r
     s = int.from_bytes(raw[32:64], "big") if s is None else s
     v = raw[64] if v is None else v
@@ -61,7 +58,7 @@ def rebuilt(raw: bytes, *, r: int | None = None, s: int | None = None, v: int | 
 
 
 @pytest.mark.parametrize(("vector", "party"), CASES)
-def test_text_vectors(vector, party, using):
+def test_text_signatures_match_the_vectors(vector, party, using):
     """Each backend makes the published signature over the hash text and recovers its wallet."""
     signature = vector["eip191_text_of_hash"][party]
     assert sign_text(vector["hash"], KEYS[party], using=using) == signature
@@ -69,17 +66,17 @@ def test_text_vectors(vector, party, using):
 
 
 @pytest.mark.parametrize(("vector", "party"), CASES)
-def test_digest_vectors(vector, party, using):
+def test_digest_signatures_match_the_vectors(vector, party, using):
     """Each backend makes the published signature over the 32 digest bytes."""
     digest = eip191_digest(bytes.fromhex(vector["hash"].removeprefix("sha256:")))
-    made = sign_digest(digest, KEYS[party], using=using)
-    assert "0x" + made.hex() == vector["eip191_raw_digest"][party]
-    assert recover_digest(digest, made, using=using) == ADDRESSES[party]
+    signature = sign_digest(digest, KEYS[party], using=using)
+    assert "0x" + signature.hex() == vector["eip191_raw_digest"][party]
+    assert recover_digest(digest, signature, using=using) == ADDRESSES[party]
 
 
 @pytest.mark.parametrize(("vector", "party"), CASES)
-def test_verifier_records_which_reading_matched(vector, party):
-    """The text reading is tried first, then the bytes, and the answer says which it was."""
+def test_verifier_reports_the_matching_form(vector, party):
+    """The text form is tried first, then the bytes, and the result names the form that matched."""
     verifier: SignatureVerifier = Eip191Verifier()
     for kind, scheme in (("eip191_text_of_hash", "eip191-text"), ("eip191_raw_digest", "eip191-digest")):
         found = verifier.verify(
@@ -89,7 +86,7 @@ def test_verifier_records_which_reading_matched(vector, party):
 
 
 def test_swapped_signatures_are_refused():
-    """The seeker's signature does not pass for the worker's, under either reading."""
+    """The seeker's signature is not accepted as the worker's, in either form."""
     vector = VECTORS["vectors"][0]
     for kind in ("eip191_text_of_hash", "eip191_raw_digest"):
         with pytest.raises(SignatureInvalid) as caught:
@@ -102,7 +99,7 @@ def test_swapped_signatures_are_refused():
 
 
 def test_a_signature_over_another_hash_is_refused():
-    """One changed digit in the hash, and the signature proves nothing."""
+    """With one digit of the hash changed, the signature does not verify."""
     vector = VECTORS["vectors"][0]
     other = vector["hash"][:-1] + ("0" if vector["hash"][-1] != "0" else "1")
     with pytest.raises(SignatureInvalid):
@@ -114,15 +111,15 @@ def test_a_signature_over_another_hash_is_refused():
 @pytest.mark.parametrize(
     "wallet", ["", "0x", "not a wallet", ADDRESSES["worker"] + "00", ADDRESSES["worker"][2:], "x" * 5000]
 )
-def test_a_wallet_that_is_no_address_never_matches(wallet):
-    """Nothing is signed by a wallet that is not an address."""
+def test_invalid_wallet_never_matches(wallet):
+    """A wallet that is not an address matches no signature."""
     with pytest.raises(SignatureInvalid):
         Eip191Verifier().verify(TEXT, sign_text(TEXT, KEY), wallet, field="signatures.worker")
 
 
 @pytest.mark.parametrize("hash_text", ["", "sha256:", TEXT.upper(), TEXT[7:], TEXT + "\n", TEXT + "0"])
-def test_the_verifier_takes_only_contract_hashes(hash_text):
-    """A hash in another form is malformed, even if somebody signed that very text."""
+def test_verifier_accepts_only_contract_hashes(hash_text):
+    """A hash in another format is malformed, even if somebody signed that exact text."""
     with pytest.raises(BadRequest) as caught:
         Eip191Verifier().verify(
             hash_text, sign_text(hash_text, KEY), ADDRESSES["worker"], field="signatures.worker"
@@ -133,28 +130,28 @@ def test_the_verifier_takes_only_contract_hashes(hash_text):
 @settings(max_examples=25, deadline=None)
 @given(keys, st.binary(min_size=32, max_size=32))
 def test_backends_agree_with_each_other_and_with_eth_account(key, digest):
-    """Address, signature and recovery are the same in both backends and in the reference library."""
+    """Address, signature and recovery agree between both backends and the reference library."""
     fast, slow = backend("coincurve"), backend("native")
-    made = sign_digest(digest, key, using=fast)
-    assert sign_digest(digest, key, using=slow) == made
-    assert int.from_bytes(made[32:64], "big") <= ORDER // 2
+    signature = sign_digest(digest, key, using=fast)
+    assert sign_digest(digest, key, using=slow) == signature
+    assert int.from_bytes(signature[32:64], "big") <= ORDER // 2
     account = Account.from_key(key)
     for using in (fast, slow):
         assert address_of(key, using=using) == account.address
-        assert recover_digest(digest, made, using=using) == account.address
+        assert recover_digest(digest, signature, using=using) == account.address
 
 
 @settings(max_examples=25, deadline=None)
 @given(keys, st.text(st.characters(codec="utf-8"), max_size=200))
-def test_text_signatures_are_those_of_wallets(key, text):
-    """Any text signed by a wallet library is recovered by us, and the other way round."""
+def test_text_signatures_match_wallets(key, text):
+    """We recover any text signed by a wallet library, and it recovers ours."""
     account = Account.from_key(key)
     theirs = account.sign_message(encode_defunct(text=text)).signature
     assert sign_text(text, key) == "0x" + bytes(theirs).hex()
     assert recover_text(text, bytes(theirs).hex()) == account.address
 
 
-def test_every_flipped_bit_is_noticed(using):
+def test_any_flipped_bit_is_detected(using):
     """No single flipped bit of r, s or v leaves a signature of the same wallet."""
     digest = eip191_digest(TEXT.encode())
     raw = sign_digest(digest, KEY, using=using)
@@ -166,8 +163,8 @@ def test_every_flipped_bit_is_noticed(using):
             assert recover_digest(digest, bytes(changed), using=using) != ADDRESSES["worker"]
 
 
-def test_the_mirrored_signature_is_refused(using):
-    """The high-s twin recovers the same wallet mathematically and is refused all the same."""
+def test_malleable_signature_is_refused(using):
+    """The high-s twin recovers the same wallet mathematically and is still refused."""
     digest = eip191_digest(TEXT.encode())
     raw = sign_digest(digest, KEY, using=using)
     s = int.from_bytes(raw[32:64], "big")
@@ -177,7 +174,7 @@ def test_the_mirrored_signature_is_refused(using):
         recover_digest(digest, twin, using=using)
 
 
-def test_both_spellings_of_v_are_accepted(using):
+def test_both_v_values_are_accepted(using):
     """A bare parity and parity plus 27 are the same signature."""
     digest = eip191_digest(TEXT.encode())
     raw = sign_digest(digest, KEY, using=using)
@@ -192,8 +189,8 @@ def test_both_spellings_of_v_are_accepted(using):
     [{"r": 0}, {"s": 0}, {"r": ORDER}, {"r": 2**256 - 1}, {"s": ORDER}, {"s": ORDER // 2 + 1}, {"r": 5}],
     ids=str,
 )
-def test_impossible_numbers_are_refused(numbers, using):
-    """Zero, numbers beyond the order, a high s, and an r that is no point are refused, not crashed on."""
+def test_out_of_range_values_are_refused(numbers, using):
+    """Zero, values beyond the order, a high s, and an r not on the curve are refused without a crash."""
     digest = eip191_digest(TEXT.encode())
     with pytest.raises(SignatureInvalid):
         recover_digest(digest, rebuilt(sign_digest(digest, KEY), **numbers), using=using)
@@ -201,8 +198,8 @@ def test_impossible_numbers_are_refused(numbers, using):
 
 @settings(max_examples=30, deadline=None)
 @given(st.binary(max_size=70) | st.binary(min_size=65, max_size=65))
-def test_random_signatures_end_in_an_address_or_a_refusal(raw):
-    """Both backends give the same answer to arbitrary bytes."""
+def test_random_signatures_recover_or_are_refused(raw):
+    """Both backends give the same result for arbitrary bytes."""
     answers = []
     for using in (backend("coincurve"), backend("native")):
         try:
@@ -212,8 +209,8 @@ def test_random_signatures_end_in_an_address_or_a_refusal(raw):
     assert answers[0] == answers[1]
 
 
-def test_optional_prefixes_are_dropped():
-    """A signature is read with sig_, with 0x, with both and with neither, in any case of hex."""
+def test_hex_prefix_is_optional():
+    """A signature is parsed with sig_, with 0x, with both or neither, in any case of hex."""
     plain = sign_text(TEXT, KEY)[2:]
     for text in (plain, "0x" + plain, "sig_" + plain, "sig_0x" + plain, "0x" + plain.upper()):
         assert decode_signature(text).hex() == plain
@@ -240,8 +237,8 @@ def test_optional_prefixes_are_dropped():
     ],
     ids=lambda text: repr(text)[:20],
 )
-def test_unreadable_signatures_are_refused(text):
-    """Anything but 130 hex digits is refused with the field, and long text is not repeated."""
+def test_malformed_signatures_are_refused(text):
+    """Anything but 130 hex digits is refused with the field, and long text is not echoed."""
     with pytest.raises(SignatureInvalid) as caught:
         decode_signature(text, field="signatures.seeker")
     assert caught.value.details["field"] == "signatures.seeker"
@@ -263,31 +260,31 @@ def test_unreadable_signatures_are_refused(text):
         "11" * 32 + "\n",
     ],
 )
-def test_bad_keys_are_refused_without_being_repeated(key):
-    """A key of wrong length or range is a ValueError that does not contain the key."""
+def test_invalid_keys_are_refused_without_echoing_them(key):
+    """A key of wrong length or range raises a ValueError that does not contain the key."""
     with pytest.raises(ValueError) as caught:
         address_of(key)
     shown_key = key if isinstance(key, str) else key.hex()
     assert not shown_key or shown_key not in str(caught.value)
 
 
-def test_keys_come_as_hex_or_bytes():
+def test_keys_are_hex_or_bytes():
     """With or without 0x, or as bytes, the address is the same."""
     for key in (KEY, KEY[2:], bytes.fromhex(KEY[2:])):
         assert address_of(key) == ADDRESSES["worker"]
 
 
 @pytest.mark.parametrize("length", [0, 31, 33, 64])
-def test_only_digests_are_signed_and_recovered(length):
-    """A digest of another length is our own mistake and raises ValueError."""
+def test_only_32_byte_digests_are_signed(length):
+    """A digest of another length is a bug and raises ValueError."""
     with pytest.raises(ValueError, match="32 bytes"):
         sign_digest(b"x" * length, KEY)
     with pytest.raises(ValueError, match="32 bytes"):
         recover_digest(b"x" * length, b"\x01" * 65)
 
 
-def test_keccak_is_ethereums_and_not_sha3():
-    """The hash of nothing is the well-known one."""
+def test_keccak_is_not_sha3():
+    """The hash of the empty input is the well-known one."""
     assert keccak(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
 
 
@@ -301,15 +298,15 @@ def test_keccak_is_ethereums_and_not_sha3():
         "0x52908400098527886E0F7030069857D2E4169EE7",
     ],
 )
-def test_checksum_spelling(address):
-    """The examples of EIP-55 are spelled as it spells them."""
+def test_eip_55_checksum(address):
+    """The examples of EIP-55 get its checksums."""
     assert checksum_address(address.lower()) == address
     assert checksum_address("0x" + address[2:].upper()) == address
     assert same_address(address, address.lower())
 
 
-def test_what_is_an_address():
-    """Twenty bytes of hex after 0x, and nothing else; two texts that are none are not the same address."""
+def test_address_validation():
+    """An address is 0x and 20 bytes of hex; two texts that are not addresses are never equal."""
     assert is_address(ADDRESSES["seeker"])
     for text in ("", "0x", ADDRESSES["seeker"] + "\n", ADDRESSES["seeker"][:-1], "0X" + "a" * 40, None, 5):
         assert not is_address(text)
@@ -319,19 +316,21 @@ def test_what_is_an_address():
 
 
 def run(code: str) -> str:
-    made = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert made.returncode == 0, made.stderr
-    return made.stdout.strip()
+    signature = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert signature.returncode == 0, signature.stderr
+    return signature.stdout.strip()
 
 
-def test_auto_takes_coincurve():
-    """Where coincurve is installed it is chosen."""
+def test_auto_prefers_coincurve():
+    """coincurve is chosen if it is installed."""
     assert backend().name == "coincurve"
     assert backend("auto") is backend("auto")
 
 
-def test_auto_falls_back_where_coincurve_is_missing():
-    """Without coincurve the native backend gives the same signature, and asking for coincurve fails."""
+def test_auto_falls_back_without_coincurve():
+    """Without coincurve the native backend gives the same signature, and requesting coincurve fails."""
     code = f"""
 import sys
 sys.modules["coincurve"] = None
@@ -344,8 +343,8 @@ except ImportError:
     assert run(code) == "native " + VECTORS["vectors"][0]["eip191_text_of_hash"]["worker"]
 
 
-def test_the_import_stays_light():
-    """Signing and recovering imports neither eth_account, web3 nor the pure-Python curve."""
+def test_importing_signatures_is_light():
+    """Signing and recovering import neither eth_account, web3 nor the pure-Python curve."""
     code = f"""
 import sys
 from worker.contracts import signatures

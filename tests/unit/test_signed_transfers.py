@@ -1,4 +1,4 @@
-"""Which transfers of a transaction an authorization moved, from logs as nodes give them."""
+"""Matching transfers to authorizations in a transaction's logs, as nodes return them."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ PAID = (PAYER, NONCE, PAYEE, 7)
         ([used(0), {"address": ASSET, "topics": [], "data": "0x", "logIndex": 1}, moved(2)], []),
     ],
 )
-def test_only_the_transfer_right_after_its_nonce_counts(logs: Any, expected: Any) -> None:
-    """A transfer counts for a nonce if it follows at once, by the same payer, in the same asset."""
+def test_transfer_must_follow_its_authorization_event(logs: Any, expected: Any) -> None:
+    """A transfer belongs to a nonce if it follows directly, by the same payer, in the same asset."""
     assert list(signed_transfers(logs, ASSET)) == expected
 
 
-def test_bytes_and_letter_case_do_not_matter() -> None:
-    """Logs with bytes and with checksummed addresses give the same as logs with lower-case text."""
+def test_bytes_and_case_do_not_matter() -> None:
+    """Logs with bytes or checksummed addresses give the same result as lower-case text."""
     raw = [
         each
         | {

@@ -1,4 +1,4 @@
-"""What is read out of a contract, and which contracts are not signed."""
+"""Parsing a contract's terms, and which contracts are not signed."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.contracts.canonical import contract_hash
-from worker.contracts.fields import parse_time
+from worker.contracts.ids import new_contract_id
+from worker.contracts.refund_terms import HONOURED
 from worker.contracts.terms import (
     CapabilityOffer,
     Listing,
     Terms,
-    new_contract_id,
     parse_terms,
     refusals,
     which_capability,
 )
-from worker.errors import Problem
+from worker.core.canonical import contract_hash
+from worker.core.errors import Problem
+from worker.core.fields import parse_time
 
 EXAMPLE = json.loads(
     (Path(__file__).parents[2] / "contracts" / "examples" / "contract-draft.json").read_text("utf-8")
@@ -33,14 +34,14 @@ NOW = parse_time("2026-01-30T10:30:00Z", "now")
 SECOND = 1_000_000
 
 
-class Absent:
-    """Stands for a term that is taken out; shows the same in every process."""
+class RemovedTerm:
+    """Marks a term to remove; its repr is the same in every process."""
 
     def __repr__(self) -> str:
         return "absent"
 
 
-ABSENT = Absent()
+ABSENT = RemovedTerm()
 OFFER = Listing(
     agent_id="agent_worker001",
     wallet="0x1563915e194d8cfba1943570603f7606a3115508",
@@ -54,17 +55,17 @@ OTHER = "0x00000000000000000000000000000000000000aa"
 
 
 def changed(path: str, value: Any, base: dict[str, Any] = EXAMPLE) -> dict[str, Any]:
-    """A copy of the example with the value at a dotted path replaced or, for ABSENT, removed."""
-    made = copy.deepcopy(base)
+    """Return a copy of the example with the value at a dotted path replaced or, for ABSENT, removed."""
+    contract = copy.deepcopy(base)
     *way, last = path.split(".")
-    place: Any = made
+    place: Any = contract
     for part in way:
         place = place.setdefault(part, {})
     if value is ABSENT:
         place.pop(last, None)
     else:
         place[last] = value
-    return made
+    return contract
 
 
 def decide(contract: dict[str, Any], offer: Listing = OFFER, now: int = NOW) -> None:
@@ -77,8 +78,8 @@ def refusal(contract: dict[str, Any], offer: Listing = OFFER, now: int = NOW) ->
     return caught.value
 
 
-def test_the_example_is_read_whole():
-    """Every term of the shipped draft is read: amounts in units, times in microseconds, text verbatim."""
+def test_example_contract_is_parsed():
+    """Every term of the shipped draft is parsed: amounts in units, times in microseconds, text verbatim."""
     assert parse_terms(EXAMPLE) == Terms(
         contract_id="ctr_7k2m9qx4v8n1c6t3b5w0zr8yhj",
         created_at=NOW,
@@ -105,20 +106,20 @@ def test_the_example_is_read_whole():
     )
 
 
-def test_terms_cannot_be_changed():
-    """Terms are a value."""
+def test_terms_are_immutable():
+    """Terms are immutable."""
     with pytest.raises(FrozenInstanceError):
         parse_terms(EXAMPLE).price = 1
 
 
-def test_the_example_is_signed():
-    """Nothing stands in the way of the shipped draft, up to the last acceptable moment."""
+def test_example_contract_is_signed():
+    """The shipped draft is accepted, up to the last acceptable moment."""
     decide(EXAMPLE)
     decide(EXAMPLE, now=NOW + 600 * SECOND)
     decide(EXAMPLE, now=NOW - 600 * SECOND)
 
 
-def test_optional_parts_have_plain_defaults():
+def test_optional_fields_have_defaults():
     """Without sla, schemas, capability and webhook: no limit, no retries, no conditions, after the work."""
     contract = copy.deepcopy(EXAMPLE)
     del contract["sla"], contract["webhook"]
@@ -160,8 +161,8 @@ def test_optional_parts_have_plain_defaults():
     ],
     ids=lambda value: repr(value)[:20],
 )
-def test_retry_policies(policy, retries):
-    """A leading or bare integer counts as free retries; absent or unreadable means none."""
+def test_retry_policies_are_parsed(policy, retries):
+    """A leading or bare integer is the number of free retries; missing or unparsable means none."""
     assert parse_terms(changed("sla.retry_policy", policy)).retries == retries
 
 
@@ -173,8 +174,8 @@ def test_equal_hashes_mean_equal_terms(path):
     assert parse_terms(whole) == parse_terms(point)
 
 
-def test_a_fee_is_the_decimal_that_was_written():
-    """A fraction of a percent does not pick up the noise of binary floating point."""
+def test_fee_keeps_its_decimal():
+    """A fraction of a percent is not changed by binary floating point."""
     assert parse_terms(changed("terms.platform_fee.percentage", 1.1)).fee_percentage == Decimal("1.1")
     assert parse_terms(changed("terms.platform_fee.percentage", 0.000001)).fee_percentage == Decimal(
         "0.000001"
@@ -215,8 +216,8 @@ def test_a_fee_is_the_decimal_that_was_written():
         ("webhook", "https://seeker.example", "webhook"),
     ],
 )
-def test_unreadable_terms_are_refused_even_without_the_schema(path, value, field):
-    """Reading never trusts that a schema was applied: what is missing or misshapen is refused by path."""
+def test_invalid_terms_are_refused_without_the_schema(path, value, field):
+    """Parsing never assumes a validated schema: missing or malformed terms are refused by path."""
     with pytest.raises(Problem) as caught:
         parse_terms(changed(path, value))
     assert caught.value.status == 400
@@ -246,6 +247,7 @@ def test_unreadable_terms_are_refused_even_without_the_schema(path, value, field
         ("terms.payment_trigger", "whenever", "UNSUPPORTED_PAYMENT_TRIGGER"),
         ("terms.settlement", "before_work", "SETTLEMENT_UNSUPPORTED"),
         ("terms.settlement", "never", "SETTLEMENT_UNSUPPORTED"),
+        ("sla.refund_conditions", ["no_response", "quality_rejected"], "REFUND_CONDITION_UNSUPPORTED"),
         ("created_at", "2026-01-30T10:19:59Z", "CREATED_AT_OUT_OF_WINDOW"),
         ("created_at", "2026-01-30T10:40:00.000001Z", "CREATED_AT_OUT_OF_WINDOW"),
         ("terms.deadline", "2026-01-30T10:31:59.999999Z", "DEADLINE_TOO_SOON"),
@@ -264,13 +266,28 @@ def test_unreadable_terms_are_refused_even_without_the_schema(path, value, field
         ("task.input_schema", {"$ref": "https://example.org/x"}, "SCHEMA_REFUSED"),
         ("task.output_schema", {"description": "x" * 40_000}, "SCHEMA_REFUSED"),
         ("task.output_schema", False, "SCHEMA_REFUSED"),
+        ("version", "HIRE/1.99999", "VERSION_UNSUPPORTED"),
+        ("version", "HIRE/1.07", "VERSION_UNSUPPORTED"),
+        ("parties.seeker.wallet", OFFER.wallet, "CONTRACT_PARTY_MISMATCH"),
+        ("parties.seeker.wallet", "0x" + "0" * 40, "CONTRACT_PARTY_MISMATCH"),
+        ("parties.seeker.wallet", "0xAb" + "ab" * 19, "CONTRACT_PARTY_MISMATCH"),
+        ("terms.platform_fee.wallet", "0xAb" + "ab" * 19, "PLATFORM_FEE_UNPAYABLE"),
+        ("terms.platform_fee.percentage", 1e-320, "PLATFORM_FEE_UNPAYABLE"),
+        ("terms.platform_fee.percentage", 0.1234567, "PLATFORM_FEE_UNPAYABLE"),
+        ("sla.retry_policy", -1, "TERMS_REFUSED"),
+        ("sla.retry_policy", "-1 attempts", "TERMS_REFUSED"),
+        ("terms.late_penalty", "5 USDC", "TERMS_REFUSED"),
+        ("terms.tip", 1, "TERMS_REFUSED"),
+        ("terms.price.discount", "10 %", "TERMS_REFUSED"),
+        ("terms.platform_fee.minimum_fee", "1", "TERMS_REFUSED"),
+        ("sla.refund_percentage", 50, "TERMS_REFUSED"),
         ("task.capability", "logo-design", "CAPABILITY_UNAVAILABLE"),
         ("task.capability", "", "CAPABILITY_UNAVAILABLE"),
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_refused_at_signing(path, value, code):
-    """Each term we do not sign is refused with its code and the field that has to change."""
+def test_unacceptable_terms_are_refused_at_signing(path, value, code):
+    """Each term we do not sign is refused with its code and the field to change."""
     found = refusal(changed(path, value))
     assert (found.code, found.status) == (code, 422)
     assert found.details["field"].startswith(path)
@@ -301,29 +318,31 @@ def test_refused_at_signing(path, value, code):
         ("task.output_schema", None),
         ("contract_id", "0b0e8a2e-1c6f-4b1c-9a55-1c2d3e4f5a6b"),
         ("extension", {"anything": [1]}),
+        ("terms.governing_law", "none"),
+        ("terms.platform_fee.percentage", 0.123456),
     ],
     ids=lambda value: repr(value)[:30],
 )
-def test_signed_at_the_edge(path, value):
+def test_terms_at_the_limit_are_signed(path, value):
     """The last acceptable value of each term is accepted."""
     decide(changed(path, value))
 
 
-def test_the_weak_id_is_not_repeated():
-    """A refusal for a guessable id says how many bits it has and not what it is."""
+def test_weak_contract_id_is_not_echoed():
+    """The refusal of a guessable id states its bits and does not contain the id."""
     found = refusal(changed("contract_id", "ctr_abc123"))
     assert "abc123" not in json.dumps([found.message, found.details, found.advice])
     assert "bits" in found.details["received"]
 
 
-def test_ids_of_our_own_are_always_strong_enough():
-    """A draft that was given its id by us is not refused for it."""
+def test_generated_ids_are_strong_enough():
+    """A draft whose id we generated is not refused for it."""
     for _ in range(50):
         decide(changed("contract_id", new_contract_id()))
 
 
-def test_base_names_whatever_network_a_laptop_uses():
-    """Outside production base means the configured network; in production it must be exactly it."""
+def test_network_base_means_the_configured_network():
+    """Outside production base means the configured network; in production that must be exactly base."""
     sepolia = replace(OFFER, network="eip155:84532", network_names=frozenset({"base-sepolia"}))
     assert refusal(EXAMPLE, sepolia).code == "NETWORK_UNSUPPORTED"
     laptop = replace(sepolia, production=False)
@@ -335,7 +354,7 @@ def test_base_names_whatever_network_a_laptop_uses():
 
 
 def test_settlement_before_work_needs_both_sides():
-    """Where the capability offers it, before_work may be signed; without the term it is after_work."""
+    """before_work is signed if the capability offers it; without the term it is after_work."""
     early = replace(
         OFFER, capabilities={"review-score": CapabilityOffer(500_000, 30_000, settle="before_work")}
     )
@@ -345,8 +364,8 @@ def test_settlement_before_work_needs_both_sides():
     assert refusal(changed("terms.settlement", "soon"), early).code == "SETTLEMENT_UNSUPPORTED"
 
 
-def test_which_capability_is_bought():
-    """A named capability, else the only one; several without a name are ambiguous, none is unavailable."""
+def test_capability_selection():
+    """The named capability, else the only one; several without a name are ambiguous, none is unavailable."""
     one = {"a": CapabilityOffer(1, 1)}
     two = {**one, "b": CapabilityOffer(2, 1)}
     named = parse_terms(changed("task.capability", "b"))
@@ -363,8 +382,8 @@ def test_which_capability_is_bought():
         assert (caught.value.code, caught.value.details["field"]) == (code, "task.capability")
 
 
-def test_price_and_latency_are_those_of_the_capability_bought():
-    """With several capabilities each contract is measured against the one it names."""
+def test_price_and_latency_follow_the_capability():
+    """With several capabilities each contract is checked against the one it names."""
     offer = replace(
         OFFER,
         capabilities={
@@ -380,22 +399,22 @@ def test_price_and_latency_are_those_of_the_capability_bought():
     assert refusal(changed("task.capability", ABSENT), offer).code == "CAPABILITY_AMBIGUOUS"
 
 
-def test_the_fee_policy_is_the_operators():
-    """Another limit than two percent can be set."""
+def test_fee_policy_is_the_operators():
+    """A limit other than two percent can be set."""
     assert refusal(EXAMPLE, replace(OFFER, max_fee_percentage=Decimal("0.5"))).code == "PLATFORM_FEE_TOO_HIGH"
     decide(changed("terms.platform_fee.percentage", 5), replace(OFFER, max_fee_percentage=Decimal(5)))
 
 
-def test_the_first_reason_is_the_one_told():
-    """With everything wrong the parties come first, and fixing them reveals the next."""
+def test_first_reason_is_reported():
+    """With everything wrong the parties are reported first, and fixing them reveals the next error."""
     contract = changed("terms.price.amount", "0.1", changed("parties.worker.wallet", OTHER))
     assert refusal(contract).code == "CONTRACT_PARTY_MISMATCH"
     assert refusal(changed("parties.worker.wallet", OFFER.wallet, contract)).code == "PRICE_TOO_LOW"
 
 
 @given(st.integers(-(10**15), 10**15), st.integers(0, 2 * 10**6), st.integers(0, 10))
-def test_what_is_signed_keeps_every_rule(shift, price, retries):
-    """Whenever a contract is accepted, its price, times and retries are within policy."""
+def test_signed_terms_satisfy_every_rule(shift, price, retries):
+    """Every accepted contract has price, times and retries within policy."""
     contract = changed("terms.price.amount", f"{price // 10**6}.{price % 10**6:06d}")
     contract = changed("sla.retry_policy", retries, contract)
     now = NOW + shift
@@ -411,3 +430,16 @@ def test_what_is_signed_keeps_every_rule(shift, price, retries):
         and abs(shift) <= 600 * SECOND
         and 120 * SECOND <= deadline - now <= 7 * 86_400 * SECOND
     )
+
+
+@pytest.mark.parametrize("condition", HONOURED)
+def test_supported_refund_condition_is_signed(condition: str) -> None:
+    """A condition that we honour automatically may be promised."""
+    decide(changed("sla.refund_conditions", [condition]))
+
+
+def test_unsupported_refund_names_the_supported_ones() -> None:
+    """The refusal gives the condition's location and the supported conditions."""
+    details = refusal(changed("sla.refund_conditions", ["deadline_missed", "quality_rejected"])).details
+    assert details["field"] == "sla.refund_conditions[1]"
+    assert (details["expected"], details["received"]) == (list(HONOURED), "quality_rejected")

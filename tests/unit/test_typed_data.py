@@ -1,4 +1,4 @@
-"""EIP-712 digests, checked against published vectors and against eth_account."""
+"""EIP-712 digests, checked against published vectors and eth_account."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from eth_account import Account
 from eth_account.messages import encode_typed_data
 from eth_utils import keccak as oracle_keccak
+from eth_utils import to_checksum_address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from worker.payments.networks import BASE, BASE_SEPOLIA, find_network, resolve_network
-from worker.payments.typed_data import (
+from worker.core.evm import is_address, is_bytes32, keccak
+from worker.x402.networks import BASE, BASE_SEPOLIA, find_network, resolve_network
+from worker.x402.typed_data import (
     RECEIPT,
     RECEIPT_DOMAIN,
     TRANSFER,
@@ -25,9 +27,6 @@ from worker.payments.typed_data import (
     digest,
     domain_separator,
     hash_struct,
-    is_address,
-    is_bytes32,
-    keccak,
     receipt_digest,
     transfer_digest,
 )
@@ -47,7 +46,15 @@ VECTOR_SIGNATURE = (
     "6e221af7d16f607dad50fa2aa1f2dad92ba2f2e6858e2db8c4295ce1ec454a341b"
 )
 
-PURE = ["headers", "wire", "offer", "typed_data", "windows", "outcomes", "receipts", "legs", "networks"]
+PURE = [
+    *(
+        f"x402.{name}"
+        for name in ("headers", "wire", "offer", "typed_data", "windows", "receipts", "networks")
+    ),
+    "x402.facilitator_answers",
+    "payments.leg",
+    "payments.leg_authorization",
+]
 
 addresses = st.binary(min_size=20, max_size=20).map(lambda raw: "0x" + raw.hex())
 uints = st.integers(min_value=0, max_value=UINT256_MAX)
@@ -55,7 +62,7 @@ texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 
 
 def oracle(domain: Domain, struct: Struct, values: dict[str, Any]) -> bytes:
-    """Let eth_account hash the same document."""
+    """Return eth_account's hash of the same document."""
     separator: dict[str, Any] = {"name": domain.name, "version": domain.version, "chainId": domain.chain_id}
     fields = [("name", "string"), ("version", "string"), ("chainId", "uint256")]
     if domain.verifying_contract is not None:
@@ -81,12 +88,12 @@ def oracle(domain: Domain, struct: Struct, values: dict[str, Any]) -> bytes:
 
 
 def test_keccak_is_not_sha3() -> None:
-    """The empty input has the hash that Ethereum gives it."""
+    """The empty input has the hash that Ethereum defines."""
     assert keccak(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
 
 
-def test_the_published_vector() -> None:
-    """Separator, struct hash and digest of the published transfer come out as published."""
+def test_eip_712_digest_matches_the_vector() -> None:
+    """Separator, struct hash and digest of the published transfer match."""
     separator = domain_separator(BASE_SEPOLIA.domain)
     struct_hash = hash_struct(
         TRANSFER,
@@ -104,7 +111,7 @@ def test_the_published_vector() -> None:
     assert transfer_digest(BASE_SEPOLIA.domain, VECTOR).hex() == VECTOR_DIGEST
 
 
-def test_the_published_signature_belongs_to_the_digest() -> None:
+def test_published_signature_matches_the_digest() -> None:
     """Recovery from our digest gives the published payer, and signing it gives the published bytes."""
     ours = transfer_digest(BASE_SEPOLIA.domain, VECTOR)
     signature = bytes.fromhex(VECTOR_SIGNATURE)
@@ -122,10 +129,10 @@ def test_the_published_signature_belongs_to_the_digest() -> None:
     nonce=st.binary(min_size=32, max_size=32),
 )
 @settings(max_examples=25, deadline=None)
-def test_transfers_hash_as_eth_account_hashes_them(
+def test_transfer_digests_match_eth_account(
     network: Any, payer: str, to: str, value: int, after: int, before: int, nonce: bytes
 ) -> None:
-    """Any transfer on either network gets the digest that the oracle gives it."""
+    """Any transfer on either network gets eth_account's digest."""
     authorization = Authorization(payer, to, value, after, before, "0x" + nonce.hex())
     values = {
         "from": payer,
@@ -140,10 +147,10 @@ def test_transfers_hash_as_eth_account_hashes_them(
 
 @given(network=texts, url=texts, payer=texts, issued=uints, transaction=texts)
 @settings(max_examples=25, deadline=None)
-def test_receipts_hash_as_eth_account_hashes_them(
+def test_receipt_digests_match_eth_account(
     network: str, url: str, payer: str, issued: int, transaction: str
 ) -> None:
-    """Receipts with any text in them get the digest that the oracle gives them."""
+    """Receipts with any text get eth_account's digest."""
     payload = {
         "version": 1,
         "network": network,
@@ -155,15 +162,15 @@ def test_receipts_hash_as_eth_account_hashes_them(
     assert receipt_digest(payload) == oracle(RECEIPT_DOMAIN, RECEIPT, payload)
 
 
-def test_a_receipt_without_a_transaction_counts_as_an_empty_one() -> None:
-    """Leaving the optional transaction out gives the digest of the empty text."""
+def test_receipt_without_a_transaction_hashes_as_empty() -> None:
+    """Omitting the optional transaction gives the digest of the empty text."""
     payload = {"version": 1, "network": "eip155:8453", "resourceUrl": "u", "payer": "p", "issuedAt": 1}
     assert receipt_digest(payload) == receipt_digest({**payload, "transaction": ""})
     assert receipt_digest(payload) != receipt_digest({**payload, "transaction": "0x1"})
 
 
-def test_every_part_of_a_transfer_counts() -> None:
-    """A change of any field, or of any part of the domain, changes the digest."""
+def test_every_field_changes_the_digest() -> None:
+    """Changing any field, or any part of the domain, changes the digest."""
     domain = BASE_SEPOLIA.domain
     changed = [
         Authorization(VECTOR.to, VECTOR.to, 10000, 0, 4102444800, VECTOR.nonce),
@@ -213,8 +220,8 @@ def test_address_case_does_not_count() -> None:
         ("uint8", 1),
     ],
 )
-def test_a_value_of_the_wrong_form_is_refused(kind: str, value: Any) -> None:
-    """What does not fit its type exactly is an error, never some digest."""
+def test_value_of_a_wrong_type_is_refused(kind: str, value: Any) -> None:
+    """A value that does not match its type exactly is an error and is never hashed."""
     with pytest.raises(ValueError, match="x is not a"):
         digest(RECEIPT_DOMAIN, Struct("T", (("x", kind),)), {"x": value})
 
@@ -225,7 +232,7 @@ def test_a_missing_value_is_refused() -> None:
         receipt_digest({"version": 1, "network": "n", "resourceUrl": "u", "payer": "p"})
 
 
-def test_forms_of_hex() -> None:
+def test_hex_formats() -> None:
     """Addresses and words are recognised only as 0x and the exact number of digits."""
     assert is_address("0x" + "aB" * 20) and is_bytes32("0x" + "aB" * 32)
     for wrong in (
@@ -241,11 +248,11 @@ def test_forms_of_hex() -> None:
         assert not is_address(wrong) and not is_bytes32(wrong)
 
 
-def test_an_authorization_writes_six_strings() -> None:
-    """On the wire every value is a string, as x402 demands."""
+def test_authorization_is_serialised_as_six_strings() -> None:
+    """On the wire every value is a string, as x402 requires, and addresses have their checksum."""
     assert VECTOR.to_wire() == {
-        "from": VECTOR.payer,
-        "to": VECTOR.to,
+        "from": to_checksum_address(VECTOR.payer),
+        "to": to_checksum_address(VECTOR.to),
         "value": "10000",
         "validAfter": "0",
         "validBefore": "4102444800",
@@ -254,7 +261,7 @@ def test_an_authorization_writes_six_strings() -> None:
 
 
 def test_networks_resolve_by_either_name() -> None:
-    """HIRE's word and the CAIP-2 id lead to the same network, an unknown name to an error."""
+    """HIRE's name and the CAIP-2 id resolve to the same network, an unknown name is an error."""
     assert resolve_network("base") is resolve_network("eip155:8453") is BASE
     assert resolve_network(" Base-Sepolia ") is resolve_network("eip155:84532") is BASE_SEPOLIA
     assert BASE.asset_name == "USD Coin" and BASE_SEPOLIA.asset_name == "USDC"
@@ -263,10 +270,10 @@ def test_networks_resolve_by_either_name() -> None:
         resolve_network("ethereum")
 
 
-def test_payments_do_not_import_what_is_slow() -> None:
-    """The web process can load everything here without eth_account, web3, eth_abi or PyJWT."""
-    modules = [*PURE, "facilitator"]
-    program = "import sys\n" + "".join(f"import worker.payments.{name}\n" for name in modules)
+def test_importing_payments_is_light() -> None:
+    """The web process can import everything here without eth_account, web3, eth_abi or PyJWT."""
+    modules = [*PURE, "payments.facilitator"]
+    program = "import sys\n" + "".join(f"import worker.{name}\n" for name in modules)
     program += (
         "print([m for m in ('eth_account', 'web3', 'eth_abi', 'jwt', 'redis', 'flask') if m in sys.modules])"
     )
@@ -275,8 +282,8 @@ def test_payments_do_not_import_what_is_slow() -> None:
 
 
 def test_pure_modules_import_neither_store_nor_http() -> None:
-    """Offers, windows, outcomes, wire and legs stay pure: no Redis, no Flask, no HTTP client."""
-    program = "import sys\n" + "".join(f"import worker.payments.{name}\n" for name in PURE)
+    """Offers, windows, outcomes, wire and legs import no Redis, Flask or HTTP client."""
+    program = "import sys\n" + "".join(f"import worker.{name}\n" for name in PURE)
     program += (
         "print([m for m in ('redis', 'flask', 'urllib3', 'requests', 'http.client') if m in sys.modules])"
     )

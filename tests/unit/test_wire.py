@@ -1,4 +1,4 @@
-"""Payments as they arrive and answers as they leave: strict in, short and exact out."""
+"""Parsing payments and writing responses: strict in, short and exact out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.errors import BadRequest, Problem
-from worker.payments.headers import (
+from worker.core.errors import BadRequest, Problem
+from worker.x402.headers import (
     MAX_READ_CHARS,
     MAX_WRITE_CHARS,
     PAYMENT_RESPONSE,
@@ -23,10 +23,10 @@ from worker.payments.headers import (
     required_header,
     response_headers,
 )
-from worker.payments.networks import BASE_SEPOLIA
-from worker.payments.typed_data import transfer_digest
-from worker.payments.wire import (
-    Payment,
+from worker.x402.networks import BASE_SEPOLIA
+from worker.x402.typed_data import transfer_digest
+from worker.x402.wire import (
+    PaymentPayload,
     decode_payment,
     decode_v1_payment,
     payment_key,
@@ -52,7 +52,7 @@ REQUIREMENTS: dict[str, Any] = {
 
 def document(**changes: Any) -> dict[str, Any]:
     """Return a good V2 payment; a change at "a.b" replaces that value, None removes it."""
-    made: dict[str, Any] = {
+    paid: dict[str, Any] = {
         "x402Version": 2,
         "resource": {"url": "https://worker.example/execute"},
         "accepted": REQUIREMENTS,
@@ -68,27 +68,27 @@ def document(**changes: Any) -> dict[str, Any]:
             },
         },
     }
-    made = json.loads(json.dumps(made))
+    paid = json.loads(json.dumps(paid))
     for path, value in changes.items():
         *parents, last = path.split("__")
-        place = made
+        place = paid
         for parent in parents:
             place = place[parent]
         if value is None:
             place.pop(last, None)
         else:
             place[last] = value
-    return made
+    return paid
 
 
 def packed(value: Any) -> str:
-    """Return base64 of this JSON value, or of this very text."""
+    """Return base64 of this JSON value, or of this exact text."""
     text = value if isinstance(value, str) else json.dumps(value)
     return base64.b64encode(text.encode("utf-8", "surrogatepass")).decode()
 
 
 def refused(header: str) -> BadRequest:
-    """Decode what must be refused and return the refusal."""
+    """Decode a payment that must be refused and return the refusal."""
     with pytest.raises(BadRequest) as caught:
         decode_payment(header)
     assert caught.value.code == "PAYMENT_INVALID" and caught.value.status == 400
@@ -96,8 +96,8 @@ def refused(header: str) -> BadRequest:
     return caught.value
 
 
-def test_a_v2_payment_is_read() -> None:
-    """Every part of a V2 payment comes out, hex in lower case and numbers as integers."""
+def test_v2_payment_is_parsed() -> None:
+    """Every part of a V2 payment is returned, hex in lower case and numbers as integers."""
     payment = decode_payment(packed(document()))
     assert payment.version == 2
     assert payment.accepted.pay_to == PAYEE and payment.accepted.max_timeout_seconds == 60
@@ -110,16 +110,16 @@ def test_a_v2_payment_is_read() -> None:
     assert payment.extensions == {} and payment.identifier is None
 
 
-def test_the_raw_payload_is_kept_as_it_came() -> None:
-    """What goes to a facilitator is the seeker's own document, with keys we do not know."""
+def test_raw_payload_is_preserved() -> None:
+    """The facilitator gets the seeker's own document, including unknown keys."""
     sent = document(payload__more={"a": [1, "ü"]}, unknown=1)
     payment = decode_payment(packed(sent))
     assert payment.raw == sent
     assert restore(payment.stored()) == payment
 
 
-def test_a_v1_payment_is_turned_into_v2() -> None:
-    """X-PAYMENT becomes a V2 payment on our terms, since V1 does not repeat them."""
+def test_v1_payment_is_converted_to_v2() -> None:
+    """X-PAYMENT becomes a V2 payment with our terms, since V1 does not repeat them."""
     header = packed(
         {
             "x402Version": 1,
@@ -135,8 +135,8 @@ def test_a_v1_payment_is_turned_into_v2() -> None:
     assert restore(payment.stored(), version=1) == payment
 
 
-def test_a_v1_payment_keeps_its_own_scheme_and_network() -> None:
-    """What V1 does say is not overwritten by our terms, so that a difference is seen later."""
+def test_v1_payment_keeps_scheme_and_network() -> None:
+    """Terms that V1 does state are not overwritten by ours, so that a mismatch is detected later."""
     payload = document()["payload"]
     other = packed({"x402Version": 1, "scheme": "upto", "network": "base", "payload": payload})
     payment = decode_v1_payment(other, REQUIREMENTS)
@@ -145,7 +145,7 @@ def test_a_v1_payment_keeps_its_own_scheme_and_network() -> None:
     assert decode_v1_payment(unknown, REQUIREMENTS).accepted.network == "peaq"
 
 
-def test_the_published_headers_are_read() -> None:
+def test_published_headers_are_parsed() -> None:
     """The published V2 and V1 headers decode to one payment, with the published signature."""
     vector = json.loads(Path(__file__).with_name("x402_vector.json").read_text())
     two = read_payment({"PAYMENT-SIGNATURE": vector["PAYMENT-SIGNATURE"]}, {})
@@ -160,21 +160,21 @@ def test_the_published_headers_are_read() -> None:
     assert response_headers(vector["settleResponse"]) == {PAYMENT_RESPONSE: vector["PAYMENT-RESPONSE"]}
 
 
-def test_the_v2_header_counts_when_both_are_sent() -> None:
-    """With both headers present only PAYMENT-SIGNATURE is read; with none there is no payment."""
+def test_v2_header_wins() -> None:
+    """With both headers only PAYMENT-SIGNATURE is read; with none there is no payment."""
     both = {"PAYMENT-SIGNATURE": packed(document()), "X-PAYMENT": "not even base64!"}
     payment = read_payment(both, REQUIREMENTS)
     assert payment is not None and payment.version == 2
     assert read_payment({}, REQUIREMENTS) is None
 
 
-def test_an_empty_header_is_a_payment_gone_wrong() -> None:
-    """An empty header is refused, not taken for no payment."""
+def test_empty_header_is_an_invalid_payment() -> None:
+    """An empty header is refused, not treated as no payment."""
     with pytest.raises(BadRequest):
         read_payment({"PAYMENT-SIGNATURE": ""}, REQUIREMENTS)
 
 
-def test_both_alphabets_and_missing_padding_are_read() -> None:
+def test_both_base64_alphabets_and_missing_padding_are_accepted() -> None:
     """Standard or url-safe, padded or not: the same bytes are the same payment."""
     raw = json.dumps(document(note="???>>>ÿÿÿ~~~"), ensure_ascii=False).encode()
     standard, safe = base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()
@@ -184,7 +184,7 @@ def test_both_alphabets_and_missing_padding_are_read() -> None:
         assert decode_payment(header) == expected
 
 
-def test_nothing_but_base64_is_read() -> None:
+def test_invalid_base64_is_refused() -> None:
     """Blanks, line ends, mixed alphabets, wrong padding and wrong lengths are refused."""
     good = packed(document())
     for wrong in (
@@ -205,15 +205,15 @@ def test_nothing_but_base64_is_read() -> None:
         assert refused(wrong).details["field"] == "PAYMENT-SIGNATURE"
 
 
-def test_a_long_header_is_refused_before_it_is_decoded() -> None:
-    """One character over the cap is refused by its length alone."""
+def test_long_header_is_refused_before_decoding() -> None:
+    """A header one character above the limit is refused by its length alone."""
     error = refused("A" * (MAX_READ_CHARS + 1))
     assert error.details["received"] == MAX_READ_CHARS + 1
 
 
 @pytest.mark.parametrize("text", ["null", "[]", '"text"', "1", "{", "", '\ufeff{"x402Version":2}'])
-def test_what_is_no_json_object_is_refused(text: str) -> None:
-    """Only one JSON object is a payment."""
+def test_non_object_json_is_refused(text: str) -> None:
+    """Only a single JSON object is a payment."""
     refused(packed(text))
 
 
@@ -236,16 +236,16 @@ def test_what_is_no_json_object_is_refused(text: str) -> None:
         '"a":' + "[" * 5000 + "]" * 5000,
     ],
 )
-def test_json_that_could_mean_two_things_is_refused(member: str) -> None:
-    """One bad member spoils a payment that is good without it: duplicates, odd numbers, broken text."""
+def test_ambiguous_json_is_refused(member: str) -> None:
+    """One invalid member spoils an otherwise good payment: duplicates, odd numbers, broken text."""
     good = json.dumps(document())
     assert decode_payment(packed(good[:-1] + ',"a":[1e3,"\\ud83d\\ude00"]}'))
     assert refused(packed(good[:-1] + "," + member + "}")).details["field"] == "PAYMENT-SIGNATURE"
 
 
 @pytest.mark.parametrize("spaces", [0, 1, 2])
-def test_padding_is_right_or_absent(spaces: int) -> None:
-    """Whatever its length, a payment is read with its own padding or none, and with no other."""
+def test_padding_must_be_correct_or_absent(spaces: int) -> None:
+    """At any length, a payment is read with correct padding or none, and with no other."""
     header = packed(json.dumps(document()) + " " * spaces)
     body = header.rstrip("=")
     right = "=" * (len(header) - len(body))
@@ -256,12 +256,12 @@ def test_padding_is_right_or_absent(spaces: int) -> None:
             refused(body + padding)
 
 
-def test_deep_nesting_does_not_end_the_process() -> None:
-    """Where a library raised the recursion limit, a deep header is still refused, not a crash."""
+def test_deep_nesting_is_refused() -> None:
+    """Even if a library raised the recursion limit, a deep header is refused without a crash."""
     program = (
         "import base64, sys\n"
-        "from worker.errors import BadRequest\n"
-        "from worker.payments.wire import decode_payment\n"
+        "from worker.core.errors import BadRequest\n"
+        "from worker.x402.wire import decode_payment\n"
         "sys.setrecursionlimit(1_000_000)\n"
         'text = \'{"a":"[[\\\\"[[","b":\' + \'[\' * 12_000\n'
         "try: decode_payment(base64.b64encode(text.encode()).decode())\n"
@@ -271,22 +271,22 @@ def test_deep_nesting_does_not_end_the_process() -> None:
     assert done.stdout.strip() == "at most 32 levels"
 
 
-def test_bytes_that_are_not_utf8_are_refused() -> None:
+def test_invalid_utf8_is_refused() -> None:
     """Latin-1 inside the base64 is malformed."""
     refused(base64.b64encode(b'{"x402Version":2,"a":"\xff"}').decode())
 
 
 @pytest.mark.parametrize("version", [1, 3, 0, "2", 2.0, True, None])
-def test_a_version_belongs_to_its_header(version: Any) -> None:
-    """PAYMENT-SIGNATURE carries the integer 2 and nothing else."""
-    made = document()
-    made["x402Version"] = version
-    error = refused(packed(made))
+def test_version_must_match_its_header(version: Any) -> None:
+    """PAYMENT-SIGNATURE must contain the integer 2."""
+    paid = document()
+    paid["x402Version"] = version
+    error = refused(packed(paid))
     assert error.details["field"] == "x402Version" and error.details["reason"] == "invalid_x402_version"
 
 
 def test_a_v2_payment_in_the_v1_header_is_refused() -> None:
-    """X-PAYMENT carries the integer 1 and nothing else."""
+    """X-PAYMENT must contain the integer 1."""
     with pytest.raises(BadRequest) as caught:
         decode_v1_payment(packed(document()), REQUIREMENTS)
     assert caught.value.details["field"] == "x402Version"
@@ -335,12 +335,12 @@ def test_a_v2_payment_in_the_v1_header_is_refused() -> None:
         ({"payload__authorization__nonce": NONCE + "00"}, "payload.authorization.nonce"),
     ],
 )
-def test_a_wrong_field_is_named(changes: dict[str, Any], field: str) -> None:
-    """Whatever part is missing or of the wrong form, the refusal names it and says what is wanted."""
+def test_wrong_field_is_named(changes: dict[str, Any], field: str) -> None:
+    """Whichever part is missing or malformed, the refusal names it and the expected form."""
     error = refused(packed(document(**changes)))
     assert error.details["field"] == field
     assert error.details["expected"] and error.details["received"] is not None
-    assert "nothing was charged" in error.advice
+    assert "You were not charged" in error.advice
 
 
 @pytest.mark.parametrize(
@@ -352,23 +352,23 @@ def test_a_wrong_field_is_named(changes: dict[str, Any], field: str) -> None:
         ({**document()["payload"], "permit2Authorization": {}}, "permit2"),
     ],
 )
-def test_other_ways_to_pay_are_refused_by_name(payload: dict[str, Any], kind: str) -> None:
-    """Only EIP-3009 is offered: permit2 and the others are refused as unsupported, clearly."""
+def test_unsupported_schemes_are_named(payload: dict[str, Any], kind: str) -> None:
+    """Only EIP-3009 is offered: permit2 and others are refused as unsupported, by name."""
     error = refused(packed(document(payload=payload)))
     assert error.details["field"] == "payload" and error.details["received"] == kind
     assert error.details["expected"] == "an EIP-3009 authorization"
     assert error.details["reason"] == "unsupported_payload_type"
 
 
-def test_a_smart_wallet_signature_of_any_length_is_read() -> None:
-    """Length says nothing about a signature's worth: the facilitator judges long ones."""
+def test_smart_wallet_signature_is_accepted() -> None:
+    """A signature's length proves nothing: the facilitator judges long ones."""
     payment = decode_payment(packed(document(payload__signature="0x" + "62" * 1500)))
     assert len(payment.signature_bytes) == 1500
 
 
 @pytest.mark.parametrize("found", ["pay_7d5d747be160e280504c099d984bcfe0", "a" * 16, "A-_9" * 32])
-def test_a_payment_identifier_is_found(found: str) -> None:
-    """An id of 16 to 128 plain characters is handed on."""
+def test_payment_identifier_is_read(found: str) -> None:
+    """An id of 16 to 128 plain characters is passed on."""
     extension = {"payment-identifier": {"info": {"required": False, "id": found}, "schema": {}}}
     assert decode_payment(packed(document(extensions=extension))).identifier == found
 
@@ -376,27 +376,27 @@ def test_a_payment_identifier_is_found(found: str) -> None:
 @pytest.mark.parametrize(
     "found", ["a" * 15, "a" * 129, "a" * 20 + "!", "a" * 20 + "\n", 12345678901234567, ["a" * 16]]
 )
-def test_a_malformed_payment_identifier_is_refused(found: Any) -> None:
-    """An id of another form is a malformed payment, as the extension's text says."""
+def test_malformed_payment_identifier_is_refused(found: Any) -> None:
+    """An id of another form is a malformed payment, as the extension's specification says."""
     extension = {"payment-identifier": {"info": {"required": False, "id": found}}}
     error = refused(packed(document(extensions=extension)))
     assert error.details["field"] == "extensions.payment-identifier.info.id"
 
 
-def test_an_echoed_extension_without_an_id_is_fine() -> None:
+def test_extension_without_an_id_is_accepted() -> None:
     """Clients echo the declaration unchanged; null for optional parts counts as absent."""
     extension = {"payment-identifier": {"info": {"required": False}, "schema": {}}, "other": 1}
     assert decode_payment(packed(document(extensions=extension))).identifier is None
-    made = document()
-    made["extensions"] = made["resource"] = made["accepted"]["extra"] = None
-    payment = decode_payment(packed(made))
+    paid = document()
+    paid["extensions"] = paid["resource"] = paid["accepted"]["extra"] = None
+    payment = decode_payment(packed(paid))
     assert payment.extensions == {} and payment.resource is None and payment.accepted.extra == {}
     refused(packed(document(extensions={"payment-identifier": {"info": "x"}})))
     refused(packed(document(extensions={"payment-identifier": "x"})))
 
 
-def test_a_refusal_never_echoes_much() -> None:
-    """What was received is shown short: long text and huge numbers only by their kind."""
+def test_refusal_echoes_little() -> None:
+    """Received values are shown short: long text and huge numbers only by their type."""
     long = refused(packed(document(accepted__scheme="x", payload__signature="z" * 3000)))
     assert len(str(long.details["received"])) < 120
     huge = refused(packed(document(accepted__maxTimeoutSeconds={"a": 1})))
@@ -406,8 +406,8 @@ def test_a_refusal_never_echoes_much() -> None:
 
 
 @given(st.text(max_size=200))
-def test_random_text_is_refused_as_malformed(text: str) -> None:
-    """No header whatsoever raises anything but the refusal."""
+def test_random_text_is_malformed(text: str) -> None:
+    """Any header raises nothing but the refusal."""
     with pytest.raises(BadRequest):
         decode_payment(text)
 
@@ -422,19 +422,19 @@ places += ["payload__signature", "payload__authorization__value", "accepted__max
 
 
 @given(st.sampled_from(places), json_values)
-def test_any_json_in_any_place_is_read_or_refused(place: str, value: Any) -> None:
-    """A value of any shape in any place gives a payment or the refusal, never another error."""
+def test_any_json_is_parsed_or_refused(place: str, value: Any) -> None:
+    """Any value in any place gives a payment or the refusal, and no other error."""
     try:
         payment = decode_payment(packed(document(**{place: value})))
     except Problem as problem:
         assert problem.status == 400
         json.dumps(problem.details)
     else:
-        assert isinstance(payment, Payment) and restore(payment.stored()) == payment
+        assert isinstance(payment, PaymentPayload) and restore(payment.stored()) == payment
 
 
-def test_the_key_ignores_case_and_nothing_else() -> None:
-    """The same authorization in other letter case has the same key; another nonce has not."""
+def test_payment_key_is_case_insensitive() -> None:
+    """The same authorization in another letter case has the same key; another nonce does not."""
     key = payment_key(decode_payment(packed(document())))
     upper = document(
         accepted__asset=ASSET.upper().replace("0X", "0x"),
@@ -447,7 +447,7 @@ def test_the_key_ignores_case_and_nothing_else() -> None:
 
 
 def test_headers_are_padded_ascii() -> None:
-    """We write standard base64 with padding over ASCII JSON, the form that every client reads."""
+    """Headers are standard base64 with padding over ASCII JSON, the form that every client reads."""
     value = encode({"a": "ü😀", "b": 1})
     assert len(value) % 4 == 0 and "-" not in value and "_" not in value
     text = base64.b64decode(value, validate=True).decode("ascii")
@@ -457,32 +457,32 @@ def test_headers_are_padded_ascii() -> None:
 
 
 @pytest.mark.parametrize("character", ["x", "ü", "😀", '"', "\n"])
-def test_a_long_description_is_cut_until_the_header_fits(character: str) -> None:
-    """PAYMENT-REQUIRED stays under its limit whatever the description is made of, and loses no terms."""
-    made = {"x402Version": 2, "resource": {"url": "u", "description": character * 20_000}, "accepts": [1]}
-    value = required_header(made)
+def test_long_description_is_truncated(character: str) -> None:
+    """PAYMENT-REQUIRED stays under its limit for any description, and loses no terms."""
+    paid = {"x402Version": 2, "resource": {"url": "u", "description": character * 20_000}, "accepts": [1]}
+    value = required_header(paid)
     assert MAX_WRITE_CHARS * 0.9 < len(value) < MAX_WRITE_CHARS
     read = json.loads(base64.b64decode(value))
     assert read["accepts"] == [1] and read["resource"]["url"] == "u"
     assert set(read["resource"]["description"]) == {character}
-    assert made["resource"]["description"] == character * 20_000
+    assert paid["resource"]["description"] == character * 20_000
 
 
-def test_a_header_that_cannot_fit_is_never_sent() -> None:
-    """When even no description makes room, building the header fails instead of breaking a client."""
+def test_oversized_header_is_never_sent() -> None:
+    """If the header is too long even without a description, building it fails."""
     with pytest.raises(ValueError, match="PAYMENT-REQUIRED"):
         required_header({"resource": {"url": "u" * 8000, "description": "d"}})
     with pytest.raises(ValueError, match="PAYMENT-RESPONSE"):
         response_headers({"network": "eip155:8453", "a": "x" * 8000})
 
 
-def test_a_short_description_is_left_alone() -> None:
-    """A document that fits is written as it is."""
-    made = {"resource": {"url": "u", "description": "a short one"}}
-    assert json.loads(base64.b64decode(required_header(made))) == made
+def test_short_description_is_kept() -> None:
+    """A document that fits is written unchanged."""
+    paid = {"resource": {"url": "u", "description": "a short one"}}
+    assert json.loads(base64.b64decode(required_header(paid))) == paid
 
 
-def test_the_answer_speaks_the_payers_dialect() -> None:
+def test_response_uses_the_payers_version() -> None:
     """V2 payers get PAYMENT-RESPONSE with the CAIP-2 id, V1 payers X-PAYMENT-RESPONSE with the name."""
     settled = {"success": True, "transaction": "0x1", "network": "eip155:84532", "payer": PAYER}
     (two,) = response_headers(settled).items()

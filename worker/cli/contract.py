@@ -1,9 +1,10 @@
-"""`worker contract`: draft, sign, verify, import, show; and pay, for those who use curl."""
+"""`worker contract`: draft, sign, verify, import, show; and pay, for curl users."""
 
 from __future__ import annotations
 
 import argparse
 import os
+import sys
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any
 from worker.cli.documents import read_file, wallet_of, write_document
 from worker.cli.inputs import read_document
 from worker.cli.target import add_state, settings_with_key
-from worker.contracts.amounts import to_atomic
-from worker.contracts.canonical import contract_hash
-from worker.contracts.signatures import Eip191Verifier, SignatureInvalid, same_address
-from worker.errors import BadRequest, Conflict, NotFound, Problem
+from worker.contracts.signatures import Eip191Verifier, SignatureInvalid
+from worker.core.amounts import to_atomic
+from worker.core.canonical import contract_hash
+from worker.core.errors import BadRequest, Conflict, NotFound, Problem
+from worker.core.evm import same_address
 
 _PARTIES = ("worker", "seeker")
 
@@ -32,15 +34,15 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     draft.add_argument(
         "--settlement", choices=("after_work", "before_work"), help="when the payment is taken"
     )
-    draft.add_argument("--webhook", metavar="URL", help="where the worker announces the end")
+    draft.add_argument("--webhook", metavar="URL", help="webhook URL for the end of the work")
     draft.add_argument("--output-schema", metavar="@FILE", help="what the output must be")
     draft.add_argument("--description", default="", help="of the task (default: the capability's)")
     draft.set_defaults(handler=run_draft)
 
     sign = actions.add_parser("sign", help="add the signature of the party whose key this is")
     verify = actions.add_parser("verify", help="check form, hash and signatures")
-    imported = actions.add_parser("import", help="hand a contract with both signatures to this worker")
-    show = actions.add_parser("show", help="a contract as this worker knows it, and its state")
+    imported = actions.add_parser("import", help="import a contract with both signatures into this worker")
+    show = actions.add_parser("show", help="show a stored contract and its state")
     pay = actions.add_parser("pay", help="check a 402 against the contract; print the payment header's value")
     for action in (sign, verify, imported, show, pay):
         action.add_argument("file", metavar="FILE", help="the contract, or - for standard input")
@@ -48,7 +50,7 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     pay.add_argument("--url", required=True, help="where the request goes")
     pay.add_argument("--max", default="1.00", metavar="USDC", help="the most this may cost (default: 1.00)")
     pay.add_argument(
-        "--network", choices=("base", "base-sepolia"), help="what the contract's word stands for"
+        "--network", choices=("base", "base-sepolia"), help="the network that the contract's name means"
     )
     for action in (draft, sign, pay):
         action.add_argument("--key", metavar="@FILE", help="the wallet's key (default: SEEKER_KEY)")
@@ -66,10 +68,10 @@ def run_draft(args: argparse.Namespace) -> int:
     from worker.cli.hire import deadline_seconds
     from worker.seeker import Order
     from worker.seeker.draft import draft, read_listing
-    from worker.seeker.http import Http, checked_url
-    from worker.seeker.remote import Remote
+    from worker.seeker.http import HttpTransport, checked_url
+    from worker.seeker.worker_client import WorkerClient
 
-    manifest = Remote(Http(), checked_url(args.url)).manifest()
+    manifest = WorkerClient(HttpTransport(), checked_url(args.url)).manifest()
     schema = args.output_schema and read_document(args.output_schema, name="--output-schema")
     order = Order(
         args.capability,
@@ -91,7 +93,7 @@ def run_sign(args: argparse.Namespace) -> int:
     party = next((each for each in _PARTIES if same_address(_wallet(contract, each), wallet.address)), None)
     if party is None:
         raise BadRequest(
-            "the key belongs to no party of this contract",
+            "the key does not belong to a party of this contract",
             field="--key",
             expected=[_wallet(contract, each) for each in _PARTIES],
             received=wallet.address,
@@ -99,13 +101,13 @@ def run_sign(args: argparse.Namespace) -> int:
     digest = contract_hash(contract)
     if contract.get("hash", digest) != digest:
         raise BadRequest(
-            "the hash in the contract is not its own", advice="Somebody changed it after it was signed."
+            "the contract's hash does not match its content", advice="It was changed after it was signed."
         )
     given = contract.get("signatures")
     signatures: dict[str, Any] = dict(given) if isinstance(given, dict) else {}
     other = "worker" if party == "seeker" else "seeker"
     if signatures.get(other):
-        # One does not countersign what the other party never signed.
+        # Do not countersign what the other party never signed.
         Eip191Verifier().verify(
             digest, signatures[other], _wallet(contract, other), field=f"signatures.{other}"
         )
@@ -116,7 +118,7 @@ def run_sign(args: argparse.Namespace) -> int:
 
 
 def run_verify(args: argparse.Namespace) -> int:
-    """Prints what holds and what does not; the exit code says whether all of it does."""
+    """Print which checks pass and fail; the exit code says whether all pass."""
     contract = _contract(args.file)
     digest = contract_hash(contract)
     rows = [("form", _form(contract)), ("hash", "ok" if contract.get("hash") == digest else "differs")]
@@ -126,7 +128,17 @@ def run_verify(args: argparse.Namespace) -> int:
     for name, found in rows:
         print(f"{name:<8}{found}")
     print(digest)
-    return 0 if all(found.startswith("ok") for _, found in rows) else 1
+    wrong = [name for name, found in rows if not found.startswith("ok")]
+    if wrong:
+        print(f"not signed and sealed yet: {_next_step(wrong)}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def _next_step(wrong: list[str]) -> str:
+    """How to fix the checks of `verify` that failed."""
+    if "form" in wrong or "hash" in wrong:
+        return "draft it anew with `worker contract draft`: what was changed cannot be signed"
+    return f"`worker contract sign` with the key of the {' and of the '.join(wrong)}"
 
 
 def run_import(args: argparse.Namespace) -> int:
@@ -139,18 +151,28 @@ def run_import(args: argparse.Namespace) -> int:
 
 
 def run_show(args: argparse.Namespace) -> int:
-    from worker.executions.states import TERMINAL
+    from worker.core.states import TERMINAL
     from worker.parts import Parts
 
     contract_id = _contract(args.file).get("contract_id")
     parts = Parts(settings_with_key(args.state, os.environ), "cli")
     if not isinstance(contract_id, str):
-        raise BadRequest("the contract has no id", field="contract_id")
+        raise BadRequest(
+            "the contract has no id", field="contract_id", advice="Draft one with `worker contract draft`."
+        )
     known = parts.book.find(contract_id)
     if known is None:
         if parts.book.is_draft(contract_id):
-            raise Conflict("the worker signed it and waits for the seeker", code="CONTRACT_NOT_SIGNED")
-        raise NotFound("no such contract", code="CONTRACT_NOT_FOUND")
+            raise Conflict(
+                "the worker signed it and waits for the seeker",
+                code="CONTRACT_NOT_SIGNED",
+                advice="The seeker signs with `worker contract sign`, then `worker contract import`.",
+            )
+        raise NotFound(
+            "no such contract",
+            code="CONTRACT_NOT_FOUND",
+            advice="This worker does not know it: `worker contract import` hands it over.",
+        )
     state, execution = "SIGNED", None
     if known.execution is not None:
         execution = parts.executions.get(known.execution)
@@ -169,12 +191,12 @@ def run_show(args: argparse.Namespace) -> int:
 
 
 def run_pay(args: argparse.Namespace) -> int:
-    """Signs what a 402 asks for, if it is what the contract says; the caller keeps the value."""
-    from worker.payments.networks import resolve_network
-    from worker.seeker import Drawer, Limits, Seeker
+    """Sign what a 402 asks for if it matches the contract; the caller keeps the value."""
+    from worker.seeker import PurchaseStore, Seeker, SpendLimits
     from worker.seeker.checks import check_contract_signatures, choose
     from worker.seeker.demand import read_asking
     from worker.seeker.http import checked_url
+    from worker.x402.networks import resolve_network
 
     contract = _contract(args.file)
     check_contract_signatures(contract)
@@ -189,7 +211,7 @@ def run_pay(args: argparse.Namespace) -> int:
     headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
     most = to_atomic(args.max, field="--max")
     network = resolve_network(args.network) if args.network else None
-    seeker = Seeker(wallet, Drawer(Path()), Limits(most=most, network=network))
+    seeker = Seeker(wallet, PurchaseStore(Path()), SpendLimits(most=most, network=network))
     agreed = seeker.agreed(contract, checked_url(args.url), most)
     chosen = choose(read_asking(headers, b"").demands, agreed)
     print(wallet.sign_payment(chosen.demand, chosen.network, int(time.time())).value)
@@ -198,7 +220,7 @@ def run_pay(args: argparse.Namespace) -> int:
 
 def _contract(path: str) -> dict[str, Any]:
     found = read_file(path, name="FILE")
-    # The worker's own answers wrap it: {"state": ..., "contract": ...}.
+    # The worker's own responses wrap it: {"state": ..., "contract": ...}.
     if isinstance(found, dict) and isinstance(found.get("contract"), dict):
         found = found["contract"]
     if not isinstance(found, dict):
@@ -214,7 +236,7 @@ def _wallet(contract: dict[str, Any], party: str) -> str:
 
 
 def _form(contract: dict[str, Any]) -> str:
-    from worker.contracts.schema import check_contract
+    from worker.schemas.validators import check_contract
 
     try:
         check_contract(contract, draft=not contract.get("signatures"))

@@ -1,4 +1,4 @@
-"""What commands take from files and write to them: documents, and keys that are never on a command line."""
+"""Documents and keys that commands read from and write to files; keys are never on a command line."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from worker.cli.inputs import read_document
-from worker.errors import BadRequest
+from worker.core.errors import BadRequest
 from worker.seeker.wallet import Wallet
 
 
 def read_file(path: str, *, name: str) -> Any:
-    """JSON in a file, or in standard input for `-`."""
+    """Read JSON from a file, or from standard input for `-`."""
     return read_document("-" if path == "-" else f"@{path}", name=name)
 
 
 def write_document(document: Any, out: str | None) -> None:
-    """To a file, or to standard output."""
+    """Write to a file, or to standard output."""
     text = json.dumps(document, ensure_ascii=False, indent=2) + "\n"
     if out is None or out == "-":
         sys.stdout.write(text)
@@ -32,7 +33,7 @@ def write_document(document: Any, out: str | None) -> None:
 
 
 def wallet_of(key: str | None, environ: Mapping[str, str] = os.environ) -> Wallet:
-    """The wallet of --key @FILE, else of SEEKER_KEY. Arguments can be read by everybody on the machine."""
+    """The wallet of --key @FILE, else of SEEKER_KEY. Every user of the machine can read arguments."""
     if key is not None:
         if not key.startswith("@"):
             raise BadRequest(
@@ -45,5 +46,22 @@ def wallet_of(key: str | None, environ: Mapping[str, str] = os.environ) -> Walle
     if environ.get("SEEKER_KEY", "").strip():
         return Wallet(environ["SEEKER_KEY"])
     raise BadRequest(
-        "no key to sign with", field="--key", advice="Give --key @FILE, or set SEEKER_KEY in the environment."
+        "no key to sign with",
+        field="--key",
+        advice="Give --key @FILE, or set SEEKER_KEY; `worker keys new wallet --out FILE` makes a key.",
     )
+
+
+def make_room(directory: Path) -> None:
+    """Refuse a directory that cannot be created or written to, before anything is signed."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=directory):
+            pass
+    except OSError as fault:
+        raise BadRequest(
+            f"{str(directory)!r} cannot be used for deliverables ({fault.strerror})",
+            field="--out",
+            expected="a writable directory",
+            advice="Nothing was signed. Name another directory.",
+        ) from fault

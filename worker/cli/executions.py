@@ -1,124 +1,172 @@
-"""`worker run`: create an execution from the shell and watch it to its end."""
+"""`worker executions`: list, show, watch, cancel, signal and approve executions from all doors."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-from pathlib import Path
-from typing import Any
+import time
+from functools import partial
 
-import redis
-
+from worker.cli.execution_view import ExecutionView, finish, open_waits, waiting_lines
+from worker.cli.executions_show import show_execution, summary
 from worker.cli.inputs import read_document
-from worker.cli.target import add_state, settings_for
-from worker.delivery.files import FileRef
-from worker.errors import BadRequest, NotFound, Problem, Unavailable
-from worker.executions.events import Event, Kind
-from worker.executions.states import State
-from worker.logs import configure
-from worker.parts import Parts
-from worker.store import unavailable
+from worker.cli.run import directory, label
+from worker.cli.target import add_command, parts_of, state_option
+from worker.cli.terminal import print_json, table, terminal_width
+from worker.core.errors import BadRequest, Conflict
+from worker.core.states import State
+from worker.engine.listing import Filter
+from worker.engine.record import Execution
+from worker.remote.signals import STEP_APPROVE
 
-_BAR = 30
+_MOST_LISTED = 200
 
 
-def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    run = commands.add_parser("run", help="run a capability and watch it")
-    run.add_argument("capability", metavar="CAPABILITY", help="an agent's name")
-    run.add_argument("--input", default="{}", help="JSON, or @FILE that holds it, or - for standard input")
-    run.add_argument(
-        "--label", action="append", default=[], metavar="K=V", help="for lists and policies; may be repeated"
+def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    group = subparsers.add_parser("executions", help="list, show, watch and steer executions")
+    commands = group.add_subparsers(dest="executions_command", required=True, metavar="COMMAND")
+    command = partial(add_command, commands)
+
+    listing = command("list", run_list, "the newest first")
+    listing.add_argument("--status", choices=[*State], help="only those in this state")
+    listing.add_argument("--agent", default="", metavar="NAME", help="only those of this capability")
+    listing.add_argument(
+        "--door", default="", help="only those that came by this door: hire, kernel, swarm, cli"
     )
-    run.add_argument("--out", metavar="DIR", help="where delivered files are saved")
-    add_state(run)
-    run.set_defaults(handler=run_capability)
+    listing.add_argument(
+        "--label", action="append", default=[], metavar="K=V", help="only those with it; may be repeated"
+    )
+    listing.add_argument("--limit", type=int, default=20, metavar="N", help="how many (default: 20)")
+    listing.add_argument("--cursor", default="", help="where to continue, as the last page ended")
+
+    show = command("show", show_execution, "one execution: its events, and why it failed or waits")
+    watch = command("watch", run_watch, "follow one to its end; the exit code is 0 if it completed")
+    watch.add_argument("--after", type=int, default=0, metavar="N", help="skip the first N events")
+    watch.add_argument("--out", metavar="DIR", help="where delivered files are saved")
+    cancel = command("cancel", run_cancel, "end one; what was paid for it is refunded")
+    signal = command("signal", run_signal, "answer a wait: send a signal with a payload")
+    approve = command("approve", run_approve, "allow or deny a tool call that waits for approval")
+    for each in (show, watch, cancel, signal, approve):
+        each.add_argument("execution", metavar="EXECUTION", help="its id, the task_id of hired work")
+    for each in (listing, show, watch):
+        each.add_argument("--json", action="store_true", help="for other programs")
+
+    signal.add_argument("signal", metavar="SIGNAL", help="the type of the signal that it waits for")
+    signal.add_argument("--payload", default="null", help="JSON, or @FILE, or - for standard input")
+    approve.add_argument(
+        "--step", default="", metavar="ID", help="which step (default: the only one that waits)"
+    )
+    approve.add_argument("--deny", action="store_true", help="do not allow it")
+    approve.add_argument("--reason", default="", help="what the agent is told about a denial")
 
 
-def run_capability(args: argparse.Namespace) -> int:
-    input, labels = read_document(args.input, name="--input"), dict(_label(text) for text in args.label)
-    out = _directory(args.out) if args.out else None
-    settings = settings_for(args.state, os.environ)
-    configure(settings)  # to standard error: standard output is the work's own
-    parts = Parts(settings, "cli")
-    try:
-        return _run(parts, args.capability, input, labels, out)
-    except redis.RedisError as error:
-        raise unavailable(error) or Problem() from error
-    except BrokenPipeError:  # whoever read the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-
-
-def _run(parts: Parts, capability: str, input: Any, labels: dict[str, str], out: Path | None) -> int:
-    if parts.catalog.get(capability) is None:
-        names = sorted(name for name in parts.catalog.all() if not name.startswith("_"))
-        offered = ", ".join(names) or "nothing: is a work process running?"
-        raise NotFound(
-            f"no capability is called {capability!r}; on offer: {offered}",
-            advice="Name one that is on offer.",
+def run_list(args: argparse.Namespace) -> int:
+    if not 1 <= args.limit <= _MOST_LISTED:
+        raise BadRequest(
+            "the limit is out of range",
+            field="--limit",
+            expected=f"1 to {_MOST_LISTED}",
+            received=args.limit,
+            advice="For more, continue with --cursor.",
         )
-    _, id = parts.executions.create(capability, input, door="cli", labels={"door": "cli", **labels})
-    print(f"execution {id}", file=sys.stderr)
-    for batch in parts.executions.follow(id):
-        for event in batch:
-            _show(event)
-    return _finish(parts, id, out)
-
-
-def _show(event: Event) -> None:
-    data = event.data()
-    match event.kind:
-        case Kind.PROGRESS:
-            filled = int(data["fraction"] * _BAR)
-            bar = "#" * filled + "." * (_BAR - filled)
-            print(f"[{bar}] {data['fraction']:4.0%}  {data['message']}", file=sys.stderr)
-        case Kind.OUTPUT_CHUNK:
-            print(data["text"], end="", flush=True)
-        case Kind.FILE_WRITTEN:
-            print(f"file  {data['name']}  {data['size']} bytes  sha256:{data['sha256']}", file=sys.stderr)
-        case Kind.STEP_CREATED:
-            print(f"step  {data['tool_id']}", file=sys.stderr)
-        case Kind.EXECUTION_STARTED | Kind.EXECUTION_RESET:
-            print(f"{event.kind.split('.')[1]}", file=sys.stderr)
-
-
-def _finish(parts: Parts, id: str, out: Path | None) -> int:
-    execution = parts.executions.get(id)
-    if not execution.state.terminal:
-        raise Unavailable(f"the store was away; execution {id} is still {execution.state}")
-    seconds = (execution.ended - execution.created) / 1e6
-    print(f"{execution.state} in {seconds:.2f} s", file=sys.stderr)
-    if execution.state is not State.COMPLETED:
-        error = execution.error
-        words = (f"{error.get('code', 'CANCELLED')}:", error.get("error"), error.get("details"))
-        print(*(word for word in words if word), file=sys.stderr)
-        if error.get("code") == "INTERNAL_ERROR":
-            print(f"the work process's log tells what was raised: look for {id}", file=sys.stderr)
-        return 1
-    output = parts.executions.output(execution)
-    if output is not None:
-        print(output if isinstance(output, str) else json.dumps(output, indent=2, ensure_ascii=False))
-    for described in execution.result["files"] if out else []:
-        ref = FileRef(**described)
-        target = (out or Path()) / ref.name
-        target.write_bytes(b"".join(parts.files.open(ref.key)))
-        print(f"saved {target}", file=sys.stderr)
+    labels = tuple(label(text) for text in args.label)
+    wanted = Filter(state=args.status or "", agent=args.agent, door=args.door, labels=labels)
+    page = parts_of(args).executions.page(wanted, cursor=args.cursor, limit=args.limit)
+    if args.json:
+        print_json(
+            {"executions": [summary(each) for each in page.executions], "next_cursor": page.next_cursor}
+        )
+        return 0
+    if page.executions:
+        rows = [_row(each, time.time()) for each in page.executions]
+        header = ("execution", "agent", "status", "door", "age", "progress")
+        print("\n".join(table(header, rows, right=("age",), width=terminal_width(sys.stdout))))
+    else:
+        print("no executions" + (" match" if wanted != Filter() else " yet: worker run CAPABILITY makes one"))
+    if page.next_cursor:
+        print(f"more: add --cursor {page.next_cursor}", file=sys.stderr)
     return 0
 
 
-def _directory(text: str) -> Path:
-    """Where files will be saved; known to be usable before any work is done."""
-    try:
-        Path(text).mkdir(parents=True, exist_ok=True)
-    except OSError as fault:
-        raise BadRequest(f"{text!r} cannot be used as a directory", field="--out") from fault
-    return Path(text)
+def _row(execution: Execution, now: float) -> tuple[str, ...]:
+    shown = execution.progress is not None and not execution.state.terminal
+    progress = f"{execution.progress:.0%} {execution.message}" if shown else ""
+    status = str(execution.state)
+    if not execution.state.terminal and execution.phase not in ("working", "done"):
+        status += f", {execution.phase}"
+    return (
+        execution.id,
+        execution.agent,
+        status,
+        execution.door,
+        _age(now - execution.created / 1e6),
+        progress,
+    )
 
 
-def _label(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise BadRequest("a label is K=V", field="--label", received=text)
-    return name, value
+def _age(seconds: float) -> str:
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(0.0, seconds):.0f}s"
+
+
+def run_watch(args: argparse.Namespace) -> int:
+    out = directory(args.out) if args.out else None
+    parts = parts_of(args)
+    id = parts.executions.get(args.execution).id
+    if not args.json:
+        ExecutionView(parts, id, args.state).follow(args.after)
+        return finish(parts, id, out, args.state)
+    for batch in parts.executions.follow(id, args.after):
+        for event in batch:
+            print(json.dumps(event.shown(), ensure_ascii=False), flush=True)
+    return 0 if parts.executions.get(id).state is State.COMPLETED else 1
+
+
+def run_cancel(args: argparse.Namespace) -> int:
+    execution = parts_of(args).executions.cancel(args.execution, "cancelled by the operator")
+    print(f"cancelled: {execution.id}")
+    return 0
+
+
+def run_signal(args: argparse.Namespace) -> int:
+    payload = read_document(args.payload, name="--payload")
+    parts = parts_of(args)
+    id = parts.executions.get(args.execution).id
+    waits = open_waits(parts, id)
+    parts.executions.signal(id, args.signal, payload)
+    if any(wait["reason"] == "signal" and wait["ref"] == args.signal for wait in waits):
+        print("answered: it goes on")
+        return 0
+    print("stored until it waits for this signal", file=sys.stderr)
+    for wait in waits:
+        print(*waiting_lines(id, wait, state_option(args.state)), sep="\n", file=sys.stderr)
+    return 0
+
+
+def run_approve(args: argparse.Namespace) -> int:
+    parts = parts_of(args)
+    execution = parts.executions.get(args.execution)
+    steps = {wait["ref"]: wait["tool_id"] for wait in open_waits(parts, execution.id) if "tool_id" in wait}
+    show = f"worker executions show {execution.id}{state_option(args.state)}"
+    if not steps:
+        raise Conflict(f"no step waits for approval; it is {execution.state}", advice=f"See {show}.")
+    if args.step and args.step not in steps or not args.step and len(steps) > 1:
+        raise BadRequest(
+            "several steps wait for approval" if not args.step else "this step does not wait for approval",
+            field="--step",
+            expected=[f"{step} ({tool})" for step, tool in steps.items()],
+            received=args.step or None,
+            advice="Name one of them with --step.",
+        )
+    step = args.step or next(iter(steps))
+    decision = {
+        "step_id": step,
+        "approved": not args.deny,
+        **({"reason": args.reason} if args.reason else {}),
+    }
+    parts.executions.signal(execution.id, STEP_APPROVE, decision)
+    print(f"{'denied' if args.deny else 'approved'}: {steps[step]}")
+    return 0

@@ -1,4 +1,4 @@
-"""JSON that a command is given: in the argument itself, in a file, or in standard input."""
+"""JSON given to a command: in the argument itself, in a file, or on standard input."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from worker.contracts.canonical import parse
-from worker.errors import BadRequest
+from worker.core.canonical import parse
+from worker.core.errors import BadRequest
 
 
 def read_document(text: str, *, name: str) -> Any:
-    """JSON in the text itself, in @FILE, or in standard input for `-`."""
+    """Parse JSON from the text itself, from @FILE, or from standard input for `-`."""
     try:
         if text == "-":
             raw = sys.stdin.buffer.read()
@@ -28,6 +28,6 @@ def read_document(text: str, *, name: str) -> Any:
     try:
         return parse(raw)
     except BadRequest as fault:
-        # A command has no body: what is wrong is said of the place where the text was given.
-        told = {word: fault.details[word] for word in ("expected", "received") if word in fault.details}
-        raise BadRequest(fault.message.replace("the body", "the text"), field=name, **told) from fault
+        # A command has no body: report the error at the place where the text was given.
+        details = {word: fault.details[word] for word in ("expected", "received") if word in fault.details}
+        raise BadRequest(fault.message.replace("the body", "the text"), field=name, **details) from fault

@@ -37,16 +37,22 @@ def run_local(args: argparse.Namespace) -> int:
         environ["WORKER_STATE_DIR"] = args.state
     if args.web is not None:
         environ["WEB_CONCURRENCY"] = str(args.web)
-    prove = _proof(environ) if args.prove or args.once else None
-    return LocalTree(environ, work_trees=args.work).run(once=args.once, prove=prove)
+    prove = _proof(environ, once=args.once) if args.prove or args.once else None
+    # The proof's output is for people: log lines go to a file.
+    tree = LocalTree(environ, work_trees=args.work)
+    return tree.run(once=args.once, prove=prove, log_to_file=prove is not None)
 
 
-def _proof(environ: Mapping[str, str]) -> Callable[[dict[str, Any]], int]:
-    """What a hire needs is imported while the tree starts its programs, not before."""
+def _proof(environ: Mapping[str, str], *, once: bool) -> Callable[[dict[str, Any]], int]:
+    """Import what a hire needs while the tree starts its programs, not before."""
 
     def prove(facts: dict[str, Any]) -> int:
-        from worker.local.demo import prove
+        from worker.local.demo import prove, what_next
 
-        return prove(facts, Path(environ.get("WORKER_STATE_DIR") or "var").resolve())
+        state = Path(environ.get("WORKER_STATE_DIR") or "var").resolve()
+        status = prove(facts, state)
+        if not status and not once:
+            print("\n".join(what_next(facts, state)), flush=True)
+        return status
 
     return prove

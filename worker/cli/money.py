@@ -1,4 +1,4 @@
-"""`worker money`: where every cent is, and the few things about money that only the operator decides."""
+"""`worker money`: reports, and the few decisions about money that only an operator makes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from worker.cli.money_found import add_arguments, all_lines, decide, found_lines
 from worker.cli.money_unknown import resolve_refused, resolve_settled, unknown_lines
 from worker.cli.target import add_command, settings_with_key
-from worker.contracts.amounts import to_atomic, to_text
-from worker.errors import Conflict, NotFound
-from worker.executions.events import iso
-from worker.logs import configure
+from worker.cli.terminal import table
+from worker.core.amounts import to_atomic, to_text
+from worker.core.errors import BadRequest, Conflict, NotFound
+from worker.core.logs import configure
+from worker.engine.events import iso
 from worker.parts import Parts
-from worker.payments.leg_books import LegName
-from worker.payments.legs import LegKind, LegState
-from worker.payments.report import Books, PaymentRow, Totals, imbalances, read_journal, read_line
+from worker.payments.attention import attention
+from worker.payments.leg import LegKey, LegKind, LegState
+from worker.payments.report import JournalReport, PaymentRow, Totals, imbalances, read_journal, read_line
+from worker.store.money_fields import fee_wallet
 
 _PAGE = 5_000
 REASONS = ("quality_rejected", "customer_request", "overcharge", "duplicate_payment", "other")
@@ -28,7 +31,9 @@ REASONS = ("quality_rejected", "customer_request", "overcharge", "duplicate_paym
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `money` and its commands. Each sets `handler`: arguments in, exit code out."""
-    money = subparsers.add_parser("money", help="what was claimed, settled, owed and given back")
+    money = subparsers.add_parser(
+        "money", help="payments claimed and settled, fees and refunds owed and paid"
+    )
     commands = money.add_subparsers(dest="money_command", required=True, metavar="COMMAND")
     command = partial(add_command, commands)
 
@@ -36,13 +41,17 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     report.add_argument("--by", choices=("seeker", "agent", "day"), help="a line each, not one for all")
     report.add_argument("--csv", action="store_true", help="for a spreadsheet")
     command("unknown", run_unknown, "payments, legs and transfers that wait for an answer or for you")
-    resolve = command("resolve", run_resolve, "end a payment whose outcome nobody told us")
+    found = command(
+        "found", run_found, "money that no payment explains: list it, or bind, refund or dismiss it"
+    )
+    add_arguments(found)
+    resolve = command("resolve", run_resolve, "resolve a payment whose outcome is unknown")
     resolve.add_argument("execution", metavar="EXECUTION", help="its id, as `unknown` shows it")
     resolve.add_argument("number", type=int, metavar="NUMBER", help="which of its payments")
     outcome = resolve.add_mutually_exclusive_group(required=True)
     outcome.add_argument("--settled", metavar="HASH", help="the transaction, which the chain must confirm")
-    outcome.add_argument("--refused", action="store_true", help="it can never land any more")
-    refund = command("refund", run_refund, "give money back, or try a refused refund again")
+    outcome.add_argument("--refused", action="store_true", help="it can no longer settle")
+    refund = command("refund", run_refund, "refund a payment, or retry a refused refund")
     refund.add_argument("execution", metavar="EXECUTION", help="the id of what was paid for")
     refund.add_argument("--number", type=int, help="which payment (default: the one that bought the work)")
     refund.add_argument("--amount", help="USDC (default: all that is left)")
@@ -50,17 +59,17 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         "--reason",
         choices=REASONS,
         default="quality_rejected",
-        help="stands in the receipt (default: quality_rejected)",
+        help="shown in the receipt (default: quality_rejected)",
     )
     fees = command("fees", run_fees, "platform fees by wallet: gathering, owed, paid")
-    fees.add_argument("--retry", action="store_true", help="try refused fee legs again")
-    journal = command("journal", run_journal, "every booked fact, oldest first")
+    fees.add_argument("--retry", action="store_true", help="retry refused fee legs")
+    journal = command("journal", run_journal, "all journal entries, oldest first")
     journal.add_argument("execution", nargs="?", metavar="EXECUTION", help="of one execution, with receipts")
 
 
 def _parts(args: argparse.Namespace) -> Parts:
     settings = settings_with_key(args.state, os.environ)
-    configure(settings)  # standard output is the report's alone
+    configure(settings)  # standard output is for the report only
     return Parts(settings, "cli")
 
 
@@ -69,15 +78,15 @@ def _parts(args: argparse.Namespace) -> Parts:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """Journal and counters of one moment."""
+    """Journal and counters at one moment."""
 
-    books: Books
+    books: JournalReport
     counters: dict[str, int]
     gathered: dict[str, int]
 
 
 def snapshot(parts: Parts) -> Snapshot:
-    """Counters and the journal's length are read together; the journal's lines never change after."""
+    """Read counters and the journal's length together; the journal's lines never change afterwards."""
     keys = parts.keys
     with parts.client.pipeline(transaction=True) as pipe:
         pipe.llen(keys.journal)
@@ -85,8 +94,9 @@ def snapshot(parts: Parts) -> Snapshot:
         pipe.hgetall(keys.wallets)
         length, sums, wallets = pipe.execute()
     counters = {name.decode(): int(value) for name, value in sums.items()}
-    fees = {name.decode().partition(" "): int(value) for name, value in wallets.items()}
-    gathered = {name[2]: amount for name, amount in fees.items() if name[0] == "fee" and amount}
+    named = ((fee_wallet(name.decode()), value) for name, value in wallets.items())
+    fees = {wallet: int(value) for wallet, value in named if wallet is not None}
+    gathered = {wallet: amount for wallet, amount in fees.items() if amount}
     return Snapshot(read_journal(journal_lines(parts, keys.journal, length)), counters, gathered)
 
 
@@ -107,6 +117,8 @@ def run_report(args: argparse.Namespace) -> int:
     wrong = imbalances(found.books, found.counters, found.gathered)
     for line in found.books.strays:
         print(f"note: {line.fact} {line.id} {line.number} {line.detail}", file=sys.stderr)
+    for subject, text in attention(parts.leg_books, parts.audit_book, parts.listings).items():
+        print(f"note: {subject}: {text}", file=sys.stderr)
     for each in wrong:
         print(f"does not balance: {each}", file=sys.stderr)
     if not wrong:
@@ -115,7 +127,7 @@ def run_report(args: argparse.Namespace) -> int:
     return 1 if wrong else 0
 
 
-def _grouping(parts: Parts, by: str, books: Books) -> Callable[[PaymentRow], str]:
+def _grouping(parts: Parts, by: str, books: JournalReport) -> Callable[[PaymentRow], str]:
     if by == "seeker":
         return lambda row: row.payer
     if by == "day":
@@ -140,10 +152,7 @@ def _table(what: str, groups: dict[str, Totals], *, as_csv: bool) -> None:
     if as_csv:
         csv.writer(sys.stdout).writerows(rows)
         return
-    wide = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    for row in rows:
-        first, *rest = (cell.ljust(wide[0]) if n == 0 else cell.rjust(wide[n]) for n, cell in enumerate(row))
-        print("  ".join((first, *rest)))
+    print("\n".join(table(rows[0], rows[1:], right=names)))
 
 
 def _usdc(amount: int) -> str:
@@ -154,7 +163,7 @@ def _usdc(amount: int) -> str:
 
 
 def run_unknown(args: argparse.Namespace) -> int:
-    """0 when nothing waits, 1 when something does."""
+    """0 when nothing is pending, 1 when something is."""
     parts = _parts(args)
     lines = list(unknown_lines(parts, snapshot(parts).books))
     for line in lines:
@@ -162,6 +171,19 @@ def run_unknown(args: argparse.Namespace) -> int:
     if not lines:
         print("nothing is unknown, refused or unexplained", file=sys.stderr)
     return 1 if lines else 0
+
+
+def run_found(args: argparse.Namespace) -> int:
+    """0 when no decision is pending or the decision was made."""
+    parts = _parts(args)
+    if args.transaction:
+        print(decide(parts, args))
+        return 0
+    if args.bind or args.refund or args.dismiss:
+        raise BadRequest("name the transfer's transaction", field="TRANSACTION")
+    for line in all_lines(parts):
+        print(line)
+    return 1 if any(found_lines(parts)) else 0
 
 
 def run_resolve(args: argparse.Namespace) -> int:
@@ -183,32 +205,32 @@ def run_refund(args: argparse.Namespace) -> int:
         raise NotFound(f"execution {args.execution[:64]} has no money")
     number = args.number or money.paid
     if not number:
-        raise Conflict("nothing was paid, so nothing can be given back")
+        raise Conflict("nothing was paid, so nothing can be refunded")
     amount = None if args.amount is None else to_atomic(args.amount, field="--amount")
-    what, detail = parts.leg_books.owe(args.execution, number, amount, args.reason)
-    if what == "under_way" and args.amount is None:
-        return _retry(parts, LegName(LegKind.REFUND, args.execution, number))
-    said = {
+    status, detail = parts.leg_books.owe(args.execution, number, amount, args.reason)
+    if status == "under_way" and args.amount is None:
+        return _retry(parts, LegKey(LegKind.REFUND, args.execution, number))
+    reasons = {
         "none": "there is no such payment",
         "open": "the execution has not ended: cancel it first",
         "unsettled": f"the payment is {detail}, not settled",
         "under_way": f"a refund of this payment is {detail}",
     }
-    if what == "above":
-        raise Conflict(f"at most {to_text(int(detail))} USDC of this payment can be given back")
-    if what != "due":
-        raise Conflict(said[what])
-    print(f"{to_text(int(detail))} USDC go back; the clock sends them")
+    if status == "above":
+        raise Conflict(f"at most {to_text(int(detail))} USDC of this payment can be refunded")
+    if status != "due":
+        raise Conflict(reasons[status])
+    print(f"{to_text(int(detail))} USDC refund queued")
     return 0
 
 
-def _retry(parts: Parts, leg: LegName) -> int:
-    what = parts.leg_books.retry(leg)
-    if what != "due":
+def _retry(parts: Parts, leg: LegKey) -> int:
+    status = parts.leg_books.retry(leg)
+    if status != "due":
         found = parts.leg_books.get(leg)
         state = found.state if found else LegState.DUE
-        raise Conflict(f"this leg is {state}; it can be tried again when it was refused or has run out")
-    print(f"{leg.member} is tried again with the same nonce")
+        raise Conflict(f"this leg is {state}; only a refused or expired leg can be retried")
+    print(f"{leg.member} will be retried with the same nonce")
     return 0
 
 
@@ -226,13 +248,25 @@ def run_fees(args: argparse.Namespace) -> int:
             print(f"  {leg.name.number}  {to_text(leg.amount)}  {leg.state}  {more}".rstrip())
             if args.retry and leg.state is LegState.REFUSED:
                 _retry(parts, leg.name)
+    if not found.books.fees_by_wallet and not found.gathered:
+        print("no platform fees: no settled contract has asked for one", file=sys.stderr)
     return 0
+
+
+def _nothing_booked(parts: Parts, execution: str | None) -> str:
+    if execution is None:
+        return "nothing is booked yet: nobody has paid"
+    if parts.store.get(execution) is None:
+        return f"there is no execution {execution[:64]}, and no money under that id"
+    return f"no money was ever booked for {execution[:64]}: nobody paid for it"
 
 
 def run_journal(args: argparse.Namespace) -> int:
     parts = _parts(args)
     key = parts.keys.ledger(args.execution) if args.execution else parts.keys.journal
     length: Any = parts.client.llen(key)
+    if not length:
+        print(_nothing_booked(parts, args.execution), file=sys.stderr)
     for text in journal_lines(parts, key, length):
         line = read_line(text)
         amount = to_text(line.amount)

@@ -1,4 +1,4 @@
-"""Money whose outcome nobody told us: what stands open, and how the operator ends it with proof."""
+"""Settlements of unknown outcome: what is open, and how the operator resolves it with proof."""
 
 from __future__ import annotations
 
@@ -6,47 +6,58 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from worker.contracts.amounts import to_text
-from worker.errors import Conflict, NotFound, Unavailable
-from worker.executions.events import iso
+from worker.cli.money_found import found_lines
+from worker.core.amounts import to_text
+from worker.core.errors import Conflict, NotFound, Unavailable
+from worker.core.evm import is_bytes32
+from worker.engine.events import iso
 from worker.parts import Parts
 from worker.payments.chain import ChainUnavailable
 from worker.payments.evidence import look
-from worker.payments.ledger import SECOND_US, Payment, PaymentState
-from worker.payments.leg_books import CONFIRM_US
-from worker.payments.receipts import failed_response
-from worker.payments.report import Books
-from worker.payments.typed_data import is_bytes32
-from worker.payments.wire import restore
+from worker.payments.leg import Leg
+from worker.payments.leg_ledger import CONFIRM_US
+from worker.payments.payment import Payment, PaymentState
+from worker.payments.report import JournalReport, PaymentRow
+from worker.payments.retry_delays import SECOND_US
+from worker.store.money_fields import payment_field
+from worker.x402.receipts import failed_response
+from worker.x402.wire import restore
 
 _OPEN = (PaymentState.SETTLING, PaymentState.UNKNOWN)
 
 
-def unknown_lines(parts: Parts, books: Books) -> Iterator[str]:
-    """One line for each thing that waits for an answer, or for the operator."""
+def unknown_lines(parts: Parts, books: JournalReport) -> Iterator[str]:
+    """One line per item that waits for a response or for the operator."""
     for row in books.rows.values():
         which = f"payment  {row.id} {row.number}  {to_text(row.amount)}"
         if row.state in _OPEN:
             yield f"{which}  {row.state}  since {iso(row.claimed_at)}"
-        elif row.was_unknown and row.state == PaymentState.SETTLED and _presumed(parts, row.id, row.number):
+        elif row.state == PaymentState.SETTLED and row.unproven:
+            yield f"{which}  settled, but unproven: the chain never had it"
+        elif row.state == PaymentState.SETTLED and _presumed(parts, row):
             yield f"{which}  settled, but only presumed"
     for name in parts.leg_books.open():
         leg = parts.leg_books.get(name)
         if leg is not None:
-            why = leg.code or leg.cause
+            why = " ".join(filter(None, (leg.code or leg.cause, _failures(leg))))
             yield f"leg  {name.member}  {to_text(leg.amount)}  {leg.state}  {why}".rstrip()
-    for found in parts.found.listed():
-        which = f"found  {found.transaction} {found.log_index}  {to_text(found.amount)}"
-        yield f"{which}  from {found.payer}  {iso(found.time_us)}  {found.outcome}"
+    yield from found_lines(parts)
 
 
-def _presumed(parts: Parts, id: str, number: int) -> bool:
-    how: Any = parts.client.hget(parts.keys.money(id), f"{number} how")
+def _presumed(parts: Parts, row: PaymentRow) -> bool:
+    """From the journal; looked up for entries written before the journal recorded it."""
+    if row.presumed or not row.was_unknown:
+        return row.presumed
+    how: Any = parts.client.hget(parts.keys.money(row.id), payment_field(row.number, "how"))
     return bool(how == b"presumed")
 
 
+def _failures(leg: Leg) -> str:
+    return f"(failed {leg.failures} times)" if leg.keeps_failing and leg.failures else ""
+
+
 def resolve_settled(parts: Parts, id: str, number: int, transaction: str) -> str:
-    """Records a payment as settled by a transaction that the chain confirms."""
+    """Record a payment as settled by a transaction that the chain confirms."""
     payment = _payment(parts, id, number)
     if payment.state is PaymentState.SETTLED:
         raise Conflict(
@@ -66,7 +77,7 @@ def resolve_settled(parts: Parts, id: str, number: int, transaction: str) -> str
 
 
 def resolve_refused(parts: Parts, id: str, number: int) -> str:
-    """Ends a payment that can never land: by the chain's word, or long after its end by the store's time."""
+    """End a payment that can never land: by the chain's word, or long after its end by the store's time."""
     payment = _payment(parts, id, number)
     if payment.state not in _OPEN:
         raise Conflict(f"the payment is {payment.state}; only an open settlement can be refused")
@@ -95,7 +106,7 @@ def _payment(parts: Parts, id: str, number: int) -> Payment:
 
 
 def _by_chain(parts: Parts, id: str, number: int) -> tuple[str, bool]:
-    """Where it landed, and whether it never can; a chain that is away says neither."""
+    """Where it landed, and whether it never can; neither if the chain is unreachable."""
     if parts.chain is None:
         return "", False
     try:

@@ -1,4 +1,4 @@
-"""`worker policy`: read a tool policy without starting, and ask it about a call.
+"""`worker policy`: read a tool policy without starting, and evaluate it for a call.
 
 `check` names every error with its line. `test` says which rule decides a call and why each rule tried
 before it did not match; it counts no rate limit and calls no tool.
@@ -14,22 +14,22 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from worker.executions.policy import Call, Decision, Explanation, Policy, Rule, explain
-from worker.executions.policy_file import PolicyInvalid, policy_for, read
-from worker.executions.policy_terms import EPOCH
+from worker.policy.file import PolicyInvalid, policy_for, read
+from worker.policy.judge import Decision, Explanation, Policy, PolicyCall, PolicyRule, explain
+from worker.policy.terms import EPOCH
 
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add `policy` and its two commands. Each sets `handler`: arguments in, exit code out."""
-    policy = subparsers.add_parser("policy", help="read a tool policy, or ask it about a call")
+    policy = subparsers.add_parser("policy", help="check a tool policy, or test a call against it")
     commands = policy.add_subparsers(dest="policy_command", required=True, metavar="check | test")
 
-    checking = commands.add_parser("check", help="name every error of a policy file or directory")
-    checking.add_argument("path", metavar="PATH", help="a YAML file, or a directory of them")
+    checking = commands.add_parser("check", help="list all errors of a policy file or directory")
+    _add_path(checking)
     checking.set_defaults(handler=run_check)
 
-    testing = commands.add_parser("test", help="say which rule decides a call, and why")
-    testing.add_argument("--policy", metavar="PATH", help="file or directory (default: the setting POLICY)")
+    testing = commands.add_parser("test", help="show which rule decides a call, and why")
+    _add_path(testing)
     testing.add_argument("--agent", required=True, metavar="A", help="the agent's id")
     testing.add_argument("--tool", required=True, metavar="T", help="the tool's id")
     testing.add_argument("--arguments", type=_json, metavar="JSON", help="the tool's arguments, an object")
@@ -51,9 +51,24 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     testing.set_defaults(handler=run_test)
 
 
+def _add_path(parser: argparse.ArgumentParser) -> None:
+    """Add the path to both commands: the given policy, or the one the worker would start with."""
+    helps = "a YAML file, or a directory of them (default: the setting POLICY)"
+    parser.add_argument("path", metavar="PATH", nargs="?", help=helps)
+    parser.add_argument("--policy", metavar="PATH", help="the same, by name")
+
+
+def _path(args: argparse.Namespace) -> str:
+    return args.path or args.policy or os.environ.get("POLICY", "").strip()
+
+
 def run_check(args: argparse.Namespace) -> int:
-    """0 when the policy can be used, 1 when it has errors. Notes are printed and do no harm."""
-    reading = read(args.path)
+    """0 when the policy can be used, 1 when it has errors. Notes are printed but are harmless."""
+    path = _path(args)
+    if not path:
+        _print_lines(["error: no policy is named: give PATH, or set POLICY"], error=True)
+        return 1
+    reading = read(path)
     _print_lines(f"note: {note}" for note in reading.notes)
     if reading.errors:
         _print_lines((f"error: {error}" for error in reading.errors), error=True)
@@ -63,15 +78,16 @@ def run_check(args: argparse.Namespace) -> int:
 
 
 def run_test(args: argparse.Namespace) -> int:
-    """0 when the policy gave an answer, whatever it is; 1 when the policy has errors."""
-    path = args.policy or os.environ.get("POLICY")
+    """0 when the policy gave a decision, whatever it is; 1 when the policy has errors."""
+    path = _path(args)
+    production = os.environ.get("WORKER_ENV", "").strip().lower() in ("staging", "production")
     try:
-        policy = policy_for(path, production=os.environ.get("WORKER_ENV") == "production")
+        policy = policy_for(path, production=production)
     except PolicyInvalid as problem:
         _print_lines((f"error: {finding}" for finding in problem.findings), error=True)
         return 1
     at = args.at or datetime.now(UTC)
-    call = Call(
+    call = PolicyCall(
         agent_id=args.agent,
         tool_id=args.tool,
         arguments=args.arguments,
@@ -96,7 +112,7 @@ def _explained(found: Explanation) -> Iterable[str]:
     yield from _decided(found.decision)
 
 
-def _place(rule: Rule) -> str:
+def _place(rule: PolicyRule) -> str:
     return f"{rule.priority} {rule.id} ({rule.file}:{rule.line})"
 
 

@@ -1,18 +1,24 @@
-"""Which worker a command means: the one of the environment, or a `worker local` by its state directory."""
+"""The worker a command acts on: from the environment, or a `worker local` by its state directory."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from worker.local.secrets import local_secrets
-from worker.settings import BadSetting, BadStart, Settings
+from worker.core.local_secrets import local_secrets
+from worker.core.settings import BadSetting, BadStart, Settings
+
+if TYPE_CHECKING:
+    from worker.parts import Parts
 
 
 def add_state(parser: argparse.ArgumentParser) -> None:
-    """Lets a command be told by `--state` which worker it means."""
+    """Add `--state`, which selects the worker."""
     parser.add_argument("--state", metavar="DIR", help="state directory of a running `worker local`")
 
 
@@ -22,15 +28,30 @@ def add_command(
     handler: Callable[[argparse.Namespace], int],
     help: str,
 ) -> argparse.ArgumentParser:
-    """A command of a group that looks into a worker's store."""
+    """Add a command that looks into a worker's store."""
     made = commands.add_parser(name, help=help)
     add_state(made)
     made.set_defaults(handler=handler)
     return made
 
 
+def state_option(state: str | None) -> str:
+    """The option that selects the same worker, for a command shown to a person."""
+    return f" --state {shlex.quote(state)}" if state else ""
+
+
+def parts_of(args: argparse.Namespace) -> Parts:
+    """The parts of the worker selected by the arguments; logs go to standard error."""
+    from worker.core.logs import configure
+    from worker.parts import Parts
+
+    settings = settings_for(args.state, os.environ)
+    configure(settings)
+    return Parts(settings, "cli")
+
+
 def settings_for(state: str | None, environ: Mapping[str, str]) -> Settings:
-    """The environment's settings; without a store there, those of the `worker local` that runs."""
+    """The environment's settings; if they name no store, those of the running `worker local`."""
     if environ.get("REDIS_URL") and state is None:
         return Settings.load(environ)
     directory = Path(state or environ.get("WORKER_STATE_DIR") or "var")
@@ -55,7 +76,7 @@ def settings_with_key(state: str | None, environ: Mapping[str, str]) -> Settings
     if environ.get("REDIS_URL") and state is None:
         return Settings.load(environ)
     directory = Path(state or environ.get("WORKER_STATE_DIR") or "var")
-    settings_for(state, environ)  # says so when no worker runs there
+    settings_for(state, environ)  # raises if no worker runs there
     about = json.loads((directory / "local.json").read_text())
     names = {
         "NETWORK": "network",
@@ -63,5 +84,5 @@ def settings_with_key(state: str | None, environ: Mapping[str, str]) -> Settings
         "FACILITATOR_URL": "facilitator",
         "WORKER_WALLET": "worker_wallet",
     }
-    told = {setting: str(about[name]) for setting, name in names.items() if about.get(name)}
-    return settings_for(state, {**local_secrets(directory), **environ, **told})
+    found = {setting: str(about[name]) for setting, name in names.items() if about.get(name)}
+    return settings_for(state, {**local_secrets(directory), **environ, **found})

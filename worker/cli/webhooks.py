@@ -1,4 +1,4 @@
-"""`worker webhooks`: who was told what, which calls failed, and sending one again."""
+"""`worker webhooks`: list deliveries and failures, re-send one."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import os
 from functools import partial
 
 from worker.cli.target import add_command, settings_for
+from worker.core.errors import NotFound
 from worker.delivery.outbound import redact
-from worker.delivery.outbox import Attempted, Notice, Outbox
+from worker.delivery.outbox import Notice, NoticeHistory, Outbox
 from worker.delivery.webhooks import hooks_of
-from worker.errors import NotFound
-from worker.executions.events import iso
+from worker.engine.events import iso
 from worker.parts import Parts
 
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    webhooks = subparsers.add_parser("webhooks", help="who was told what, and sending it again")
+    webhooks = subparsers.add_parser("webhooks", help="list webhooks and their attempts, and resend them")
     commands = webhooks.add_subparsers(dest="webhooks_command", required=True, metavar="COMMAND")
     command = partial(add_command, commands)
 
     listing = command("list", run_list, "an execution's webhooks and every attempt to call them")
     listing.add_argument("execution", metavar="EXECUTION", help="its id, the task_id of hired work")
-    resend = command("resend", run_resend, "call a webhook once more, whatever became of it")
+    resend = command("resend", run_resend, "send a webhook again, whatever its outcome")
     resend.add_argument("execution", metavar="EXECUTION", help="its id, the task_id of hired work")
     resend.add_argument("kind", metavar="KIND", help="completed, failed or partial-N, as `list` shows it")
     resend.add_argument("hook", metavar="HOOK", type=int, help="the number that `list` shows")
-    command("hosts", run_hosts, "hosts that take nothing now, and since when")
+    command("hosts", run_hosts, "hosts that fail now, and since when")
 
 
 def run_list(args: argparse.Namespace) -> int:
@@ -39,8 +39,7 @@ def run_list(args: argparse.Namespace) -> int:
     for each in _outbox(parts).journal(args.execution):
         print(f"{each.notice.kind} to webhook {each.notice.hook}: {_standing(each)}")
         for line in each.lines:
-            at, _, what = line.partition(" ")
-            print(f"  {iso(int(at))}  {what}")
+            print(f"  {iso(line.at)}  {line.result}")
     return 0
 
 
@@ -51,7 +50,7 @@ def run_resend(args: argparse.Namespace) -> int:
         raise NotFound(
             f"there is no notice {args.kind!r} for webhook {args.hook}; see `worker webhooks list`"
         )
-    print("it goes out with the clock's next tick")
+    print("queued for delivery")
     return 0
 
 
@@ -65,11 +64,11 @@ def run_hosts(args: argparse.Namespace) -> int:
 
 
 def _outbox(parts: Parts) -> Outbox:
-    """Without the key that signs: nothing is sent from here."""
+    """Without the signing key: nothing is sent from here."""
     return Outbox(parts.client, parts.keys, test_clock=parts.settings.worker_env == "test")
 
 
-def _standing(each: Attempted) -> str:
+def _standing(each: NoticeHistory) -> str:
     tried = f"{each.attempts} attempt{'' if each.attempts == 1 else 's'}"
     if each.due is None:
         return f"{tried}, done" if each.lines else "not sent yet"

@@ -1,34 +1,57 @@
-"""The life of a contract here: a draft that we sign, then a document that both signed, then an execution."""
+"""A contract's life cycle: a draft that we sign, a document that both parties signed, an execution."""
 
 from __future__ import annotations
 
-import hmac
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import redis
 
-from worker.contracts.canonical import contract_hash
+from worker.contracts.answers import DRAFT, REGISTER, DraftAnswer, RegisterAnswer
 from worker.contracts.ids import new_contract_id
-from worker.contracts.schema import check_contract, is_open
 from worker.contracts.signatures import Eip191Verifier, SignatureVerifier, sign_text
+from worker.contracts.term_keys import MOST_NAMED, unknown_keys
 from worker.contracts.terms import LONGEST_US, Listing, Terms, parse_terms, refusals, which_capability
-from worker.errors import Conflict, Problem, Unavailable
-from worker.executions.keys import Keys
-from worker.executions.record import Execution
-from worker.executions.scripts import Scripts
-from worker.store import as_bytes, as_mapping
+from worker.core.canonical import contract_hash
+from worker.core.errors import Conflict, Problem, Unavailable
+from worker.core.keyed_hash import keyed_hash
+from worker.engine.record import Execution
+from worker.schemas.validators import check_contract, is_open
+from worker.store.client import as_mapping, as_texts
+from worker.store.data_model import Keys
+from worker.store.scripts import Scripts
+
+# Prefix of the version in a purchase's document; a contract's version begins with HIRE/.
+PURCHASE = "x402/"
 
 _LUA = Path(__file__).parent / "lua"
+# Shared functions for the quota of unpaid contracts; payments release it.
+UNPAID_LUA = _LUA / "_unpaid.lua"
 HOUR_US = 3_600_000_000
 DRAFT_US = HOUR_US
-UNPAID_US = 24 * HOUR_US
+# Clock skew between a seeker and us, or between two store servers.
+CLOCKS_DIFFER_US = 60_000_000
+# Drafts that are remembered; further ones are signed but not recorded.
 MOST_DRAFTS = 10_000
-MOST_UNPAID = 10_000
+# Bytes that an unpaid contract uses in the store besides its document.
+_ENTRY_BYTES = 1_000
+# An unpaid contract of a new wallet is not dropped for others before this age.
+SHELTER_US = 600 * 1_000_000
+# Entries dropped to make room for one contract; the largest contract has 128 kB, the smallest about 2.
+_DROPPED_AT_ONCE = 70
+
+
+@dataclass(frozen=True, slots=True)
+class UnpaidQuota:
+    """Quotas of unpaid contracts in bytes: a new wallet, one that has paid, all new wallets together."""
+
+    own_new: int = 512 << 10
+    own_paid: int = 4 << 20
+    all_new: int = 4 << 20
 
 
 class SigningUnavailable(Unavailable):
@@ -39,13 +62,18 @@ class SigningUnavailable(Unavailable):
 
 class HashMismatch(Problem):
     code, status = "CONTRACT_HASH_MISMATCH", 422
-    message = "the hash is not that of this document"
-    advice = "Take the document as it was signed, byte for byte in its values, and send it again."
+    message = "the hash does not match the document"
+    advice = "Send the document exactly as it was signed."
 
 
 @dataclass(frozen=True)
 class Contract:
-    """A contract that both parties signed. `found`: the chain shows that it was paid for."""
+    """A contract that both parties signed, or the terms of a purchase without one (`is_purchase`).
+
+    `found`: its payment was found on the chain.
+
+    `drafted`: when we signed its draft, if that is still known.
+    """
 
     ref: str
     document: Mapping[str, Any]
@@ -54,14 +82,34 @@ class Contract:
     registered: int
     execution: str | None
     found: bool = False
+    drafted: int = 0
+
+    @property
+    def is_purchase(self) -> bool:
+        """Whether it was bought at the plain door, where a payment accepts our offer."""
+        return str(self.document["version"]).startswith(PURCHASE)
+
+    @property
+    def door(self) -> str:
+        return "buy" if self.is_purchase else "hire"
+
+    @property
+    def signed_us(self) -> int:
+        """Estimated time of signing, erring early: a seeker's clock may be ahead of ours."""
+        # Most seekers write whole seconds, so take the end of that second.
+        created = self.terms.created_at // 1_000_000 * 1_000_000 + 999_999
+        return min(created, self.drafted) if self.drafted else created - CLOCKS_DIFFER_US
 
 
-SchemaCheck = Callable[[str, Terms], None]
+SchemaCheck = Callable[[str, Terms, str], None]
 
 
 @dataclass
 class ContractBook:
-    """Signs, keeps and finds contracts. The id is a credential: keys hold only a keyed hash of it."""
+    """Signs, stores and finds contracts. The id is a credential: keys contain only a keyed hash of it.
+
+    `accepted_secrets`: other secrets with which stored contracts may have been hashed.
+    """
 
     client: redis.Redis
     keys: Keys
@@ -70,19 +118,44 @@ class ContractBook:
     now: Callable[[], int]
     check_schemas: SchemaCheck
     key: str | None = field(default=None, repr=False)
+    accepted_secrets: tuple[str, ...] = field(default=(), repr=False)
     verifier: SignatureVerifier = field(default_factory=Eip191Verifier)
+    quota: UnpaidQuota = field(default_factory=UnpaidQuota)
     test_clock: bool = False
 
     def __post_init__(self) -> None:
-        clock = self.keys.test_clock if self.test_clock else None
-        self._scripts = Scripts(self.client, test_clock=clock, folder=_LUA, common=_LUA / "_common.lua")
+        self._scripts = Scripts(
+            self.client, self.keys, _LUA, libraries=[UNPAID_LUA], test_clock=self.test_clock
+        )
 
     def ref(self, contract_id: str) -> str:
-        """How a contract is called wherever its id must not stand."""
-        return hmac.new(self.secret.encode(), f"contract:{contract_id}".encode(), "sha256").hexdigest()[:32]
+        """The contract reference used wherever the id must not appear: the one under which it is stored."""
+        return self._stored_among(self.refs(contract_id))
 
-    def sign(self, draft: Mapping[str, Any]) -> dict[str, Any]:
-        """The draft with our signature, if its terms are ours."""
+    def refs(self, contract_id: str) -> tuple[str, ...]:
+        """All references that the contract may be stored under; new contracts get the first."""
+        return self._hashes(f"contract:{contract_id}")
+
+    def _hashes(self, text: str) -> tuple[str, ...]:
+        return tuple(keyed_hash(secret, text) for secret in (self.secret, *self.accepted_secrets))
+
+    def _stored_among(self, refs: tuple[str, ...]) -> str:
+        return max(refs, key=self._how_stored) if len(refs) > 1 else refs[0]
+
+    def _how_stored(self, ref: str) -> tuple[bool, bool, bool]:
+        with self.client.pipeline(transaction=False) as reads:
+            reads.hexists(self.keys.contract(ref), "execution")
+            reads.exists(self.keys.contract(ref))
+            reads.exists(self.keys.draft(ref))
+            executed, contract, draft = reads.execute()
+        return bool(executed), bool(contract), bool(draft)
+
+    def purchase_ref(self, payment_key: str) -> str:
+        """The stored reference of a payment's purchase at the plain door."""
+        return self._stored_among(self._hashes(f"purchase:{payment_key}"))
+
+    def sign(self, draft: Mapping[str, Any], network: str = "") -> dict[str, Any]:
+        """Checks the draft's terms and returns it with our signature. `network`: where it came from."""
         if self.key is None:
             raise SigningUnavailable()
         document = {name: value for name, value in draft.items() if name not in ("signatures", "hash")}
@@ -93,12 +166,13 @@ class ContractBook:
         refusals(terms, document, listing, self.now())
         capability = which_capability(terms, listing.capabilities)
         if not (is_open(terms.input_schema) and is_open(terms.output_schema)):
-            self.check_schemas(capability, terms)
+            self.check_schemas(capability, terms, network)
         digest = contract_hash(document)
         ref = self.ref(terms.contract_id)
-        keys = [self.keys.draft(ref), self.keys.drafts, self.keys.contract(ref)]
-        self._answer(self._scripts("draft", keys, [digest, DRAFT_US, MOST_DRAFTS]))
+        stored = self._scripts.run(DRAFT, contract=ref, digest=digest, life=DRAFT_US, most=MOST_DRAFTS)
+        self._accept(stored.answer)
         signature = sign_text(digest, self.key)
+        ignored = unknown_keys(document)[:MOST_NAMED]
         signed = datetime.fromtimestamp(self.now() // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return {
             **document,
@@ -107,12 +181,14 @@ class ContractBook:
                 "timestamp": signed,
                 "scheme": "eip191",
                 "canonicalization": "RFC8785",
+                # Not part of the signed document, so that the seeker's document stays unchanged.
+                **({"no_effect": ignored} if ignored else {}),
             },
             "hash": digest,
         }
 
     def register(self, document: Mapping[str, Any]) -> Contract:
-        """Keeps a document that carries both signatures."""
+        """Stores a document that carries both signatures."""
         check_contract(document, draft=False)
         terms = parse_terms(document)
         digest = contract_hash(document)
@@ -123,32 +199,58 @@ class ContractBook:
         now = self.now()
         listing = self.listing()
         if self._known(terms.contract_id) is None:
-            # Signed by us, so its terms were ours; what time has done to it is looked at again.
+            # We signed it, so its terms were acceptable; recheck only what may have changed since.
             _still_ours(terms, listing, now)
-        ref = self.ref(terms.contract_id)
-        until = min(terms.deadline, now + UNPAID_US)
-        keys = [self.keys.contract(ref), self.keys.contracts, self.keys.draft(ref), self.keys.drafts]
-        blob = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        self._answer(self._scripts("register", keys, [blob, digest, terms.created_at, until, MOST_UNPAID]))
-        kept = self._known(terms.contract_id)
-        if kept is None:
-            raise Unavailable("the contract could not be kept")
-        return kept
+        self._store(terms, digest, document)
+        stored = self._known(terms.contract_id)
+        if stored is None:
+            raise Unavailable("the contract could not be stored")
+        return stored
+
+    def _store(self, terms: Terms, digest: str, document: Mapping[str, Any]) -> None:
+        """Stores a signed contract; old unpaid ones of wallets that never paid make room for a new one."""
+        blob = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        for _ in range(2):
+            registered = self._scripts.run(
+                REGISTER,
+                contract=self.ref(terms.contract_id),
+                document=blob,
+                digest=digest,
+                created=terms.created_at,
+                expires=terms.deadline,
+                draft_life=DRAFT_US,
+                seeker=terms.seeker_wallet.lower(),
+                size=len(blob) + _ENTRY_BYTES,
+                **asdict(self.quota),
+                shelter=SHELTER_US,
+                oldest=_DROPPED_AT_ONCE,
+            )
+            if registered.answer is not RegisterAnswer.CROWDED:
+                break
+            for entry in as_texts(registered.values):
+                self._scripts.value("drop_unpaid", contract=entry.partition(" ")[0], entry=entry)
+        self._accept(registered.answer)
 
     def id_of(self, execution: Execution) -> str:
-        """The id of the contract that an execution fulfils, for the seeker's own eyes."""
-        document = self.client.hget(self.keys.contract(execution.raw["contract"].decode()), "document")
-        return str(json.loads(as_bytes(document))["contract_id"]) if document else ""
+        """The contract id of an execution; show it only to the seeker."""
+        contract = self.by_ref(execution.contract)
+        return contract.terms.contract_id if contract and not contract.is_purchase else ""
 
     def find(self, contract_id: str) -> Contract | None:
         return self._known(contract_id)
 
+    def by_ref(self, ref: str) -> Contract | None:
+        """A contract or purchase by its reference, which does not authorize the caller."""
+        return self._read(ref)
+
     def is_draft(self, contract_id: str) -> bool:
-        """Whether we signed it and wait for the seeker's signature."""
+        """Whether we signed it and the seeker's signature is missing."""
         return bool(self.client.exists(self.keys.draft(self.ref(contract_id))))
 
     def _known(self, contract_id: str) -> Contract | None:
-        ref = self.ref(contract_id)
+        return self._read(self.ref(contract_id))
+
+    def _read(self, ref: str) -> Contract | None:
         raw = as_mapping(self.client.hgetall(self.keys.contract(ref)))
         if not raw:
             return None
@@ -162,13 +264,16 @@ class ContractBook:
             registered=int(raw["registered"]),
             execution=execution.decode() if execution else None,
             found="found_key" in raw,
+            drafted=int(raw.get("drafted", b"0")),
         )
 
-    def _answer(self, status: bytes) -> None:
-        if status == b"differs":
+    def _accept(self, answer: DraftAnswer | RegisterAnswer) -> None:
+        if answer in (DraftAnswer.DIFFERS, RegisterAnswer.DIFFERS):
             raise Conflict("another contract has this id", code="CONTRACT_ID_USED", field="contract_id")
-        if status == b"full":
-            raise Unavailable("too many contracts wait for their payment", retry_after=60)
+        if answer is RegisterAnswer.FULL:
+            raise Unavailable("too many contracts of this wallet wait for their payment", retry_after=60)
+        if answer is RegisterAnswer.CROWDED:
+            raise Unavailable("too many contracts of new wallets wait for their payment", retry_after=60)
 
 
 def _still_ours(terms: Terms, listing: Listing, now: int) -> None:
@@ -179,9 +284,15 @@ def _still_ours(terms: Terms, listing: Listing, now: int) -> None:
             status=410,
             field="terms.deadline",
             advice="Draft a new contract.",
+            charge_known=False,
         )
     if terms.deadline > now + LONGEST_US:
-        raise Problem("the deadline is too far", code="DEADLINE_TOO_FAR", status=422, field="terms.deadline")
+        raise Problem(
+            "the deadline is too far in the future",
+            code="DEADLINE_TOO_FAR",
+            status=422,
+            field="terms.deadline",
+        )
     if terms.worker_wallet.lower() != listing.wallet.lower():
         raise Problem(
             "the contract names another worker",

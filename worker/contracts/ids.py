@@ -1,8 +1,8 @@
-"""Contract ids: made so that nobody can guess them, and estimated when a seeker brings one.
+"""Contract ids: generates unguessable ids and estimates the entropy of a seeker's id.
 
-Whoever knows a contract's id may read its result, so a short or counted id is refused at signing.
+Anyone who knows a contract's id can read its result, so short or sequential ids are refused at signing.
 Nothing can prove that text is random. The estimate is an upper bound: it catches ids that are short,
-repeat few characters, count up, or consist of words, and lets through what merely looks random.
+repeat few characters, count up, or consist of words, and accepts anything that looks random.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ import secrets
 ENOUGH_BITS = 64
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
-# Twenty-six characters of 36 carry 134 bits.
+# 26 characters from an alphabet of 36 carry 134 bits.
 _LENGTH = 26
 _ACCEPTED = re.compile(r"[A-Za-z0-9_-]{1,128}")
 _WORD = re.compile(r"[a-z]{1,14}|[A-Z][a-z]{0,13}|[A-Z]{1,14}")
 _BITS_OF_A_WORD_LETTER = 1.5
-# Below twenty digits a number is often a clock or a counter, of which most is known.
+# A number below twenty digits is often a timestamp or a counter, so most of it is known.
 _BITS_OF_A_NUMBER = 32.0
 _BITS_OF_A_DIGIT = math.log2(10)
 _BITS_OF_A_DISTINCT_CHARACTER = 10.0
-# Shorter runs such as 789 or aaa turn up in random text too.
+# Shorter runs such as 789 or aaa occur in random text too.
 _RUN = 5
 
 
 def new_contract_id() -> str:
-    """An id that also fits the strict pattern `ctr_[a-z0-9]+`."""
+    """Generates an id that also matches the strict pattern `ctr_[a-z0-9]+`."""
     return "ctr_" + "".join(secrets.choice(_LETTERS) for _ in range(_LENGTH))
 
 
 def is_contract_id(text: str) -> bool:
-    """Whether the text may stand in X-Contract-ID at all."""
+    """Whether the text is allowed in X-Contract-ID."""
     return _ACCEPTED.fullmatch(text) is not None
 
 
 def estimated_bits(contract_id: str) -> int:
-    """At most how many bits somebody would have to guess; generous, never proof."""
+    """Upper bound for the id's entropy in bits; never a proof of randomness."""
     segments = [part for part in re.split(r"[-_]", contract_id.removeprefix("ctr_")) if part]
     characters = "".join(segments)
     per_character = _bits_per_character(characters)
@@ -55,7 +55,7 @@ def estimated_bits(contract_id: str) -> int:
 
 
 def _bits_per_character(characters: str) -> float:
-    """Of the smallest common alphabet: digits, hex, one case with digits, both cases with digits."""
+    """Bits for the smallest matching alphabet: digits, hex, one case with digits, both cases with digits."""
     if characters.isdigit():
         return _BITS_OF_A_DIGIT
     if re.fullmatch(r"[0-9a-f]*|[0-9A-F]*", characters):
@@ -66,14 +66,14 @@ def _bits_per_character(characters: str) -> float:
 
 
 def _without_runs(segment: str) -> int:
-    """How many characters are left when aaaaa, 12345 and edcba count as one."""
-    kept, run, last_step = len(segment), 1, None
+    """Number of characters when runs such as aaaaa, 12345 and edcba count as one."""
+    length, run, last_step = len(segment), 1, None
     for before, after in zip(segment, segment[1:], strict=False):
         step = ord(after) - ord(before)
         run = run + 1 if step == last_step and abs(step) <= 1 else 2 if abs(step) <= 1 else 1
         last_step = step
         if run == _RUN:
-            kept -= _RUN - 1
+            length -= _RUN - 1
         elif run > _RUN:
-            kept -= 1
-    return kept
+            length -= 1
+    return length

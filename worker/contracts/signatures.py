@@ -1,8 +1,8 @@
-"""Ethereum signatures over contract hashes and other digests: made, recovered, checked.
+"""Signs, recovers and verifies Ethereum signatures over contract hashes and other digests.
 
-A party signs the ASCII text of the contract's hash as EIP-191 says; some wallets sign the 32 bytes
-instead, and the verifier accepts and records that. libsecp256k1 does the arithmetic where coincurve
-is installed, pure Python elsewhere. eth_account and web3 are left out: they double a web process's start.
+A party signs the ASCII text of the contract's hash per EIP-191. Some wallets sign the 32 bytes instead;
+the verifier accepts and records that. The arithmetic uses libsecp256k1 if coincurve is installed, else
+pure Python. eth_account and web3 are not used: they double a web process's start-up time.
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, Protocol
 
-from Crypto.Hash import keccak as _keccak
-
-from worker.contracts.fields import shown
-from worker.errors import BadRequest, Forbidden
+from worker.core.errors import BadRequest, Forbidden
+from worker.core.evm import address_of_point, keccak, same_address
+from worker.core.fields import shown
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{40}")
 _SIGNATURE = re.compile(r"(?:sig_)?(?:0[xX])?([0-9a-fA-F]{130})")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _KEY = re.compile(r"(?:0[xX])?([0-9a-fA-F]{64})")
@@ -29,12 +27,12 @@ _PARITY = {0: 0, 1: 1, 27: 0, 28: 1}
 
 class SignatureInvalid(Forbidden):
     code = "SIGNATURE_INVALID"
-    message = "the signature does not prove what it should"
-    advice = "Sign the text of the hash with the wallet that the contract names; nothing was charged."
+    message = "the signature is invalid"
+    advice = "Sign the hash as text with the wallet in the contract. You were not charged."
 
 
 class Backend(Protocol):
-    """The curve arithmetic. Points are 64 bytes, signatures r and s with a parity."""
+    """Curve arithmetic. Points are 64 bytes; signatures are r and s with a parity."""
 
     name: str
 
@@ -43,30 +41,30 @@ class Backend(Protocol):
     def sign(self, digest: bytes, key: bytes) -> tuple[bytes, int]: ...
 
     def recover(self, digest: bytes, rs: bytes, parity: int) -> bytes:
-        """The signer's point; ValueError when there is none."""
+        """Returns the signer's point; raises ValueError if there is none."""
         ...
 
 
 class SignatureVerifier(Protocol):
-    """Decides whether a wallet signed a contract's hash. Contract wallets need another than ours."""
+    """Decides whether a wallet signed a contract's hash. Smart-contract wallets need another verifier."""
 
-    def verify(self, contract_hash: str, signature: str, wallet: str, *, field: str) -> Verified:
-        """Says which scheme matched, or raises `SignatureInvalid`."""
+    def verify(self, contract_hash: str, signature: str, wallet: str, *, field: str) -> VerifiedSignature:
+        """Returns the scheme that matched, or raises `SignatureInvalid`."""
         ...
 
 
 @dataclass(frozen=True)
-class Verified:
-    """What was proven, and by which reading of "signed the hash"."""
+class VerifiedSignature:
+    """The signer's address and the scheme that matched."""
 
     scheme: str
     address: str
 
 
 class Eip191Verifier:
-    """Wallets with a key of their own: first the text of the hash, then its 32 bytes."""
+    """Verifies key-based wallets (EOAs): first over the text of the hash, then over its 32 bytes."""
 
-    def verify(self, contract_hash: str, signature: str, wallet: str, *, field: str) -> Verified:
+    def verify(self, contract_hash: str, signature: str, wallet: str, *, field: str) -> VerifiedSignature:
         match = _HASH.fullmatch(contract_hash)
         if match is None:
             raise BadRequest(
@@ -75,25 +73,20 @@ class Eip191Verifier:
         raw = decode_signature(signature, field=field)
         signer = recover_digest(eip191_digest(contract_hash.encode()), raw, field=field)
         if same_address(signer, wallet):
-            return Verified("eip191-text", signer)
+            return VerifiedSignature("eip191-text", signer)
         other = recover_digest(eip191_digest(bytes.fromhex(match[1])), raw, field=field)
         if same_address(other, wallet):
-            return Verified("eip191-digest", other)
+            return VerifiedSignature("eip191-digest", other)
         raise SignatureInvalid(
-            "another key signed this, or something else was signed",
+            "signed by another key, or for another text",
             field=field,
             expected=shown(wallet),
             received=signer,
         )
 
 
-def keccak(data: bytes) -> bytes:
-    """Keccak-256, Ethereum's hash (not the later SHA-3)."""
-    return _keccak.new(data=data, digest_bits=256).digest()
-
-
 def eip191_digest(message: bytes) -> bytes:
-    """What a wallet's personal_sign puts its signature under."""
+    """The digest that a wallet's personal_sign signs."""
     return keccak(b"\x19Ethereum Signed Message:\n" + str(len(message)).encode() + message)
 
 
@@ -132,13 +125,13 @@ def recover_digest(
         )
     r, s = int.from_bytes(signature[:32], "big"), int.from_bytes(signature[32:64], "big")
     if not 0 < r < ORDER or not 0 < s <= ORDER // 2:
-        # The same signature with s mirrored is valid mathematics; one payment must have one signature.
+        # The signature with s mirrored is valid too; one payment must have exactly one signature.
         raise SignatureInvalid("the signature is out of range", field=field, expected="r within, s low")
     try:
         point = (using or backend()).recover(digest, signature[:64], parity)
     except ValueError:
-        raise SignatureInvalid("no key can have made this signature", field=field) from None
-    return _address_of_point(point)
+        raise SignatureInvalid("no key can produce this signature", field=field) from None
+    return address_of_point(point)
 
 
 def decode_signature(text: Any, *, field: str = "signature") -> bytes:
@@ -156,30 +149,11 @@ def decode_signature(text: Any, *, field: str = "signature") -> bytes:
 
 def address_of(key: str | bytes, *, using: Backend | None = None) -> str:
     """The checksum address of a private key."""
-    return _address_of_point((using or backend()).public_key(key_bytes(key)))
-
-
-def is_address(text: Any) -> bool:
-    """Whether this is 0x and 40 hex digits, in any case."""
-    return isinstance(text, str) and _ADDRESS.fullmatch(text) is not None
-
-
-def same_address(one: str, other: str) -> bool:
-    """Whether both are addresses and the same; upper and lower case do not differ."""
-    return is_address(one) and is_address(other) and one.lower() == other.lower()
-
-
-def checksum_address(address: str) -> str:
-    """The EIP-55 spelling of an address."""
-    if not is_address(address):
-        raise ValueError("not an address")
-    digits = address[2:].lower()
-    marks = keccak(digits.encode()).hex()
-    return "0x" + "".join(d.upper() if int(m, 16) > 7 else d for d, m in zip(digits, marks, strict=False))
+    return address_of_point((using or backend()).public_key(key_bytes(key)))
 
 
 def key_bytes(key: str | bytes) -> bytes:
-    """The 32 bytes of a private key; the refusal never repeats it."""
+    """The 32 bytes of a private key; the error never contains the key."""
     if isinstance(key, str):
         match = _KEY.fullmatch(key)
         key = bytes.fromhex(match[1]) if match else b""
@@ -190,7 +164,7 @@ def key_bytes(key: str | bytes) -> bytes:
 
 @cache
 def backend(name: Literal["auto", "coincurve", "native"] = "auto") -> Backend:
-    """The arithmetic by name; `auto` takes the fast one where it is installed."""
+    """The backend by name; `auto` picks the fast one if it is installed."""
     if name == "native":
         return _Native()
     try:
@@ -214,8 +188,8 @@ class _Coincurve:
         return bytes(self._public.from_valid_secret(key).format(compressed=False)[1:])
 
     def sign(self, digest: bytes, key: bytes) -> tuple[bytes, int]:
-        made = self._private(key).sign_recoverable(digest, hasher=None)
-        return bytes(made[:64]), made[64]
+        signed = self._private(key).sign_recoverable(digest, hasher=None)
+        return bytes(signed[:64]), signed[64]
 
     def recover(self, digest: bytes, rs: bytes, parity: int) -> bytes:
         found = self._public.from_signature_and_message(rs + bytes([parity]), digest, hasher=None)
@@ -237,16 +211,12 @@ class _Native:
         return bytes(self._keys.private_key_to_public_key(self._keys.PrivateKey(key)).to_bytes())
 
     def sign(self, digest: bytes, key: bytes) -> tuple[bytes, int]:
-        made = bytes(self._keys.ecdsa_sign(digest, self._keys.PrivateKey(key)).to_bytes())
-        return made[:64], made[64]
+        signed = bytes(self._keys.ecdsa_sign(digest, self._keys.PrivateKey(key)).to_bytes())
+        return signed[:64], signed[64]
 
     def recover(self, digest: bytes, rs: bytes, parity: int) -> bytes:
         try:
-            made = self._keys.Signature(rs + bytes([parity]))
-            return bytes(self._keys.ecdsa_recover(digest, made).to_bytes())
+            signed = self._keys.Signature(rs + bytes([parity]))
+            return bytes(self._keys.ecdsa_recover(digest, signed).to_bytes())
         except self._refusal as fault:
             raise ValueError("no such point") from fault
-
-
-def _address_of_point(point: bytes) -> str:
-    return checksum_address("0x" + keccak(point)[-20:].hex())

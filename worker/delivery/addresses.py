@@ -1,7 +1,7 @@
-"""Which hosts and addresses the worker may call when a stranger names them. Pure.
+"""Which hosts and addresses from untrusted URLs the worker may call. Pure.
 
-An address must be public by our own list and by Python's: either alone has gaps (Python 3.11 takes
-`::127.0.0.1`, `fec0::1` and NAT64 for public).
+An address must be public by our own list and by Python's: either alone has gaps (Python 3.11 treats
+`::127.0.0.1`, `fec0::1` and NAT64 as public).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from worker.errors import BadRequest
+from worker.core.errors import BadRequest
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -23,10 +23,10 @@ _CLOSED_V4 = tuple(
     for network in (
         "0.0.0.0/8",
         "10.0.0.0/8",
-        "100.64.0.0/10",  # shared by carriers
+        "100.64.0.0/10",  # carrier-grade NAT
         "127.0.0.0/8",
-        "168.63.129.16/32",  # a cloud's inner control server on a public number
-        "169.254.0.0/16",  # link-local, with the clouds' metadata
+        "168.63.129.16/32",  # Azure's internal control server, on a public address
+        "169.254.0.0/16",  # link-local, including cloud metadata services
         "172.16.0.0/12",
         "192.0.0.0/24",
         "192.0.2.0/24",
@@ -44,9 +44,9 @@ _UNICAST = IPv6Network("2000::/3")
 _CLOSED_V6 = tuple(
     IPv6Network(network)
     for network in (
-        "2001::/23",  # protocol assignments, with Teredo, benchmarks and ORCHID
+        "2001::/23",  # protocol assignments, including Teredo, benchmarks and ORCHID
         "2001:db8::/32",
-        "2002::/16",  # 6to4 carries any IPv4 address
+        "2002::/16",  # 6to4 embeds any IPv4 address
         "3fff::/20",
     )
 )
@@ -57,8 +57,8 @@ _HOST = re.compile(
 _NUMERIC = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)")
 
 
-class Refused(BadRequest):
-    """This URL is not called, whoever asks. `reason`: url, scheme, userinfo, host, port, address, header."""
+class UrlRefused(BadRequest):
+    """The worker never calls this URL. `reason`: url, scheme, userinfo, host, port, address, header."""
 
     code = "URL_REFUSED"
     advice = "Give an https URL of a public host; nothing was sent."
@@ -69,8 +69,8 @@ class Refused(BadRequest):
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What an operator allows beyond https to public addresses on port 443. `ports` None: any port."""
+class AddressRules:
+    """What the operator allows beyond https to public addresses on port 443. `ports` None: any port."""
 
     http: bool = False
     ports: frozenset[int] | None = frozenset({443})
@@ -78,8 +78,8 @@ class Rules:
 
 
 @dataclass(frozen=True)
-class Target:
-    """A URL taken apart once; everything later uses these parts and never the text again."""
+class UrlParts:
+    """A URL parsed once; all later code uses these parts, never the text."""
 
     scheme: str
     host: str
@@ -87,38 +87,38 @@ class Target:
     path: str
 
 
-def rules_for(env: str, *, ports: Iterable[int] = (), networks: Iterable[str] = ()) -> Rules:
-    """The rules of a WORKER_ENV: only `local` and `test` may call this machine, over http, on any port."""
+def rules_for(env: str, *, ports: Iterable[int] = (), networks: Iterable[str] = ()) -> AddressRules:
+    """The rules of a WORKER_ENV: only `local` and `test` allow loopback, http and any port."""
     allowed = tuple(ip_network(network) for network in networks)
     if env in ("local", "test"):
-        return Rules(http=True, ports=None, networks=LOOPBACK + allowed)
-    return Rules(ports=frozenset({443, *ports}), networks=allowed)
+        return AddressRules(http=True, ports=None, networks=LOOPBACK + allowed)
+    return AddressRules(ports=frozenset({443, *ports}), networks=allowed)
 
 
-def parse_target(url: str, rules: Rules) -> Target:
-    """Take a URL apart, or refuse it. Looks nothing up."""
+def parse_target(url: str, rules: AddressRules) -> UrlParts:
+    """Parse a URL or refuse it, without a DNS lookup."""
     if not _URL.fullmatch(url):
-        raise Refused("url", "the URL must be at most 2048 plain ASCII characters without spaces")
+        raise UrlRefused("url", "the URL must be at most 2048 plain ASCII characters without spaces")
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise Refused("url", "the URL is malformed") from error
+        raise UrlRefused("url", "the URL is malformed") from error
     if parts.scheme != "https" and not (rules.http and parts.scheme == "http"):
-        raise Refused("scheme", "the URL must begin with https://")
+        raise UrlRefused("scheme", "the URL must begin with https://")
     if "@" in parts.netloc:
-        raise Refused("userinfo", "the URL must not carry a user name or password")
+        raise UrlRefused("userinfo", "the URL must not carry a user name or password")
     host = _host(parts.hostname or "", bracketed=parts.netloc.startswith("["))
     if port is None:
         port = 443 if parts.scheme == "https" else 80
     if not 1 <= port <= 65535 or (rules.ports is not None and port not in rules.ports):
-        raise Refused("port", "this port is not open for calls")
+        raise UrlRefused("port", "this port is not allowed")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return Target(parts.scheme, host, port, path)
+    return UrlParts(parts.scheme, host, port, path)
 
 
-def may_call(address: str, rules: Rules) -> bool:
-    """Whether one address that a name stands for may be connected to."""
+def may_call(address: str, rules: AddressRules) -> bool:
+    """Whether the worker may connect to this resolved address."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -129,7 +129,7 @@ def may_call(address: str, rules: Rules) -> bool:
 
 
 def is_public(address: Address) -> bool:
-    """Whether the address belongs to the public internet and hides no other address inside."""
+    """Whether the address is on the public internet and embeds no other address."""
     if not address.is_global or address.is_multicast or address.is_reserved:
         return False
     if isinstance(address, IPv4Address):
@@ -138,17 +138,17 @@ def is_public(address: Address) -> bool:
 
 
 def _host(host: str, *, bracketed: bool) -> str:
-    """A canonical literal or a plain name: forms that libraries read in different ways are refused."""
+    """A canonical IP literal or a plain name; refuses forms that libraries parse differently."""
     try:
         if bracketed:
             if "%" in host:
-                raise Refused("host", "an address must not name an interface")
+                raise UrlRefused("host", "an address must not name an interface")
             return str(IPv6Address(host))
         host = host.removesuffix(".")
         if _NUMERIC.fullmatch(host):
             return str(IPv4Address(host))
     except ValueError as error:
-        raise Refused("host", "write an address in its usual form") from error
+        raise UrlRefused("host", "write an address in its usual form") from error
     if not _HOST.fullmatch(host):
-        raise Refused("host", "the URL needs a plain host name; write others in punycode")
+        raise UrlRefused("host", "the URL needs a plain host name; write others in punycode")
     return host

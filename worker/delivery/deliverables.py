@@ -1,34 +1,35 @@
-"""What was made, as a seeker may have it: names, URLs and checksums, and the bytes behind them.
+"""Deliverables for the seeker: names, URLs and checksums, and the bytes behind them.
 
-A URL carries 128 bits that only we can make, so whoever has it may read; nothing opens before the
-money has settled.
+A URL carries a 128-bit token that only we can make, so its holder may read. Nothing opens before the
+payment has settled.
 """
 
 from __future__ import annotations
 
 import hashlib
-import hmac
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from worker.agents.declare import Capability
-from worker.contracts.canonical import canonical
-from worker.delivery.files import FileRef, Files
-from worker.delivery.serve import Reply, reply_for
-from worker.errors import Forbidden, NotFound
-from worker.executions.events import Event, Kind, iso
-from worker.executions.record import Execution
-from worker.executions.service import Executions
-from worker.executions.states import State
+from worker.capabilities.declare import Capability
+from worker.core.canonical import canonical
+from worker.core.errors import Forbidden, NotFound
+from worker.core.keyed_hash import is_keyed_hash, keyed_hash
+from worker.core.states import State
+from worker.delivery.event_streams import opens_early
+from worker.engine.events import Event, Kind, iso
+from worker.engine.record import Execution
+from worker.engine.service import Executions
+from worker.files.ranges import FileAnswer, reply_for
+from worker.files.store import FileRef, Files
 
 OUTPUT = "output"
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """Both forms in which HIRE shows a result."""
+class ShownResult:
+    """A result in both of HIRE's forms."""
 
     deliverables: list[dict[str, Any]]
     output: dict[str, Any]
@@ -36,68 +37,77 @@ class Shown:
 
 @dataclass(frozen=True)
 class Deliverables:
-    """Makes URLs for what an execution delivered, and opens them."""
+    """Builds URLs for an execution's deliverables and serves them."""
 
     executions: Executions
     files: Files
     public_url: str
     secret: str
     retention_us: int
+    accepted_secrets: tuple[str, ...] = ()
 
     def task_url(self, id: str) -> str:
         return f"{self.public_url}/tasks/{id}"
 
     def links(self, id: str) -> dict[str, str]:
         task = self.task_url(id)
-        return {"self": task, "stream": f"{self.public_url}/stream/{id}", "cancel": task}
+        stream = f"{self.public_url}/stream/{id}"
+        return {"self": task, "stream": stream, "cancel": task, "evidence": f"{task}/evidence"}
 
     def expires_at(self, execution: Execution) -> str:
         return iso(execution.ended + self.retention_us)
 
-    def shown(self, execution: Execution) -> Shown:
+    def shown(self, execution: Execution) -> ShownResult:
         """The deliverables of a completed execution."""
         result = execution.result
         refs = [FileRef(**described) for described in result["files"]]
         listed = [self._listed(execution, str(at), ref) for at, ref in enumerate(refs)]
         if result["type"] == "stream":
-            return Shown(listed, self.stream_output(execution))
+            return ShownResult(listed, self.stream_output(execution))
         items = [self._file_item(each) for each in listed]
         value = self._value(execution)
         if value is None:
             output = items[0] if len(items) == 1 else {"type": "multiple", "items": items}
-            return Shown(listed, output)
+            return ShownResult(listed, output)
         content, ref = value
         kind = "text" if isinstance(content, str) else "json"
         own = self._listed(execution, OUTPUT, ref)
         item = {"type": kind, "content": content}
         if not items:
-            return Shown([own], item)
-        return Shown([*listed, own], {"type": "multiple", "items": [*items, item]})
+            return ShownResult([own], item)
+        return ShownResult([*listed, own], {"type": "multiple", "items": [*items, item]})
+
+    def parts(self, execution: Execution) -> list[dict[str, Any]]:
+        """Every part of a completed result with its checksum, streamed text included."""
+        listed = self.shown(execution).deliverables
+        streamed = self._value(execution) if execution.result["type"] == "stream" else None
+        return listed if streamed is None else [*listed, self._listed(execution, OUTPUT, streamed[1])]
 
     def ready(self, execution: Execution, *, until: int = 0) -> list[dict[str, Any]]:
-        """Files that were closed while the work goes on; with `until` those that were by that event."""
+        """Files closed while the work is still running; with `until`, those closed up to that event.
+
+        Omits size and checksum of a sealed file: they would reveal the content of a small one.
+        """
         if not execution.started:
             return []
         opened = self._opened(execution)
-        return [
-            {
-                "name": data["name"],
-                "url": self._url(execution.id, f"ready-{event.sequence}", data["name"]),
-                "checksum": f"sha256:{data['sha256']}",
-                "mime": data["mime"],
-                "size": data["size"],
-                "sealed": not opened,
-            }
-            for event in self.executions.events(execution.id, limit=until or 10_000)
-            if is_ready(event)
-            for data in [event.data()]
-        ]
+        listed = []
+        for event in self.executions.events(execution.id, limit=until or 10_000):
+            if not is_ready(event):
+                continue
+            data = event.data()
+            url = self._url(execution.id, f"ready-{event.sequence}", data["name"])
+            content = {"checksum": f"sha256:{data['sha256']}", "size": data["size"]} if opened else {}
+            listed.append(
+                {"name": data["name"], "url": url, "mime": data["mime"], **content, "sealed": not opened}
+            )
+        return listed
 
     def _opened(self, execution: Execution) -> bool:
-        """Whether files may be read: all when it is completed, closed ones when the money came first."""
+        """Whether files may be read: all after completion, closed ones if the execution opens early."""
         if execution.state.terminal:
             return execution.state is State.COMPLETED
-        return bool(execution.raw.get("before_work")) and execution.started > 0
+        return opens_early(execution) and execution.started > 0
 
     def stream_output(self, execution: Execution) -> dict[str, Any]:
         token = self._token("stream", execution.id)
@@ -108,19 +118,20 @@ class Deliverables:
         }
 
     def opens_stream(self, id: str, token: str) -> bool:
-        return hmac.compare_digest(self._token("stream", id).encode(), token.encode())
+        return self._fits("stream", id, token)
 
     def open(
         self, id: str, which: str, token: str, method: str, headers: Mapping[str, str]
-    ) -> tuple[Reply, Iterable[bytes]]:
-        """The answer to a request for a file, and the bytes that go with it."""
-        if not hmac.compare_digest(self._token(which, id).encode(), token.encode()):
+    ) -> tuple[FileAnswer, Iterable[bytes]]:
+        """Answers a request for a file: status, headers and bytes."""
+        if not self._fits(which, id, token):
             raise NotFound("no such file")
         execution = self.executions.get(id)
         if not self._opened(execution):
             raise Forbidden(
                 "the file is sealed until its payment has settled",
                 code="SEALED",
+                charge_known=False,
                 advice="Poll the task; the same URL opens when it is completed.",
             )
         if which == OUTPUT:
@@ -131,7 +142,7 @@ class Deliverables:
 
     def _open_value(
         self, execution: Execution, method: str, headers: Mapping[str, str]
-    ) -> tuple[Reply, Iterable[bytes]]:
+    ) -> tuple[FileAnswer, Iterable[bytes]]:
         found = self._value(execution)
         if found is None:
             raise NotFound("no such file")
@@ -153,7 +164,7 @@ class Deliverables:
         return FileRef(**refs[int(which)])
 
     def _value(self, execution: Execution) -> tuple[Any, FileRef] | None:
-        """The text or JSON value with a description of the file that it is offered as."""
+        """The text or JSON value, and a description of the file that it is offered as."""
         ref = execution.result.get("value_ref")
         if not execution.output and not ref:
             return None
@@ -184,7 +195,10 @@ class Deliverables:
         return f"{self.public_url}/files/{id}/{which}/{self._token(which, id)}/{quote(name, safe='')}"
 
     def _token(self, which: str, id: str) -> str:
-        return hmac.new(self.secret.encode(), f"file:{which}:{id}".encode(), "sha256").hexdigest()[:32]
+        return keyed_hash(self.secret, f"file:{which}:{id}")
+
+    def _fits(self, which: str, id: str, token: str) -> bool:
+        return is_keyed_hash((self.secret, *self.accepted_secrets), f"file:{which}:{id}", token)
 
 
 def is_ready(event: Event) -> bool:
@@ -197,10 +211,10 @@ def _bytes(content: Any) -> bytes:
 
 
 def metadata(execution: Execution, capability: Capability | None) -> dict[str, Any]:
-    """How the work went, as poll, answer and webhook tell it."""
-    sealed = int(execution.raw.get("sealed") or execution.ended)
+    """Execution metadata, shared by poll, answer and webhook."""
+    sealed = execution.sealed or execution.ended
     began = execution.started or sealed
-    named = f"{execution.agent}/{execution.raw.get('version', b'').decode()}"
+    named = f"{execution.agent}/{execution.version}"
     return {
         "execution_time_ms": max(0, sealed - began) // 1000,
         "queue_time_ms": max(0, (execution.first_started or sealed) - execution.created) // 1000,

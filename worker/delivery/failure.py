@@ -1,13 +1,13 @@
-"""How a failure is told: the same in an answer, a poll and a webhook."""
+"""The failure format shared by answers, polls and webhooks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from worker.executions.record import Execution
-from worker.executions.states import State
+from worker.core.states import State
+from worker.engine.record import Execution
 
-# The contract's names of what gives a seeker the money back, or never takes it.
+# The contract's names for failures that are refunded or never charged.
 _CONDITIONS = {
     "OUTPUT_SCHEMA_INVALID": "output_schema_invalid",
     "OUTPUT_INVALID": "output_schema_invalid",
@@ -23,6 +23,5 @@ def failure_of(execution: Execution) -> dict[str, Any]:
     error = execution.error
     code = error.get("code", "INTERNAL_ERROR")
     condition = {"refund_condition": _CONDITIONS[code]} if code in _CONDITIONS else {}
-    parked = bool(execution.raw.get("parked"))
-    details = {**error.get("details", {}), **condition, "retryable": parked}
+    details = {**error.get("details", {}), **condition, "retryable": bool(execution.parked)}
     return {"code": code, "message": error.get("error", "the work failed"), "details": details}

@@ -1,8 +1,8 @@
-"""Calls to URLs that strangers chose: webhooks, above all.
+"""HTTP client for untrusted URLs, mainly webhooks.
 
-A name is looked up once per call, every address it stands for is judged, and the connection goes to
-exactly what was judged, while Host, SNI and certificate stay those of the name. No redirects, no
-proxies from the environment, one time limit for everything, a cap on the answer.
+Resolves a name once per call, checks every address, and connects only to checked addresses, while Host,
+SNI and certificate stay those of the name. No redirects, no proxies from the environment, one time limit
+for the whole call, a cap on the answer.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from ipaddress import ip_address
@@ -26,19 +27,19 @@ from urllib3.exceptions import SSLError as WrappedSSLError
 from urllib3.exceptions import TimeoutError as WrappedTimeout
 from urllib3.response import BaseHTTPResponse
 
-from worker import __version__
-from worker.delivery.addresses import Refused, Rules, Target, may_call, parse_target
-from worker.errors import Unavailable
+from worker.core.errors import Unavailable
+from worker.core.version import __version__
+from worker.delivery.addresses import AddressRules, UrlParts, UrlRefused, may_call, parse_target
 
 __all__ = [
-    "Answer",
+    "AddressRules",
     "Outbound",
-    "Refused",
+    "OutboundAnswer",
     "Resolver",
-    "Rules",
     "SystemResolver",
     "TimedOut",
     "Unreachable",
+    "UrlRefused",
     "redact",
 ]
 
@@ -46,12 +47,12 @@ TOTAL_SECONDS = 20.0
 BODY_CAP = 64 * 1024
 MAX_ADDRESSES = 4
 
-# urllib3 warns about a receiver's bad headers with the whole URL, which may hold a token.
+# urllib3's warning about bad response headers contains the whole URL, which may include a token.
 logging.getLogger("urllib3.connection").addFilter(lambda record: "parse headers" not in str(record.msg))
 
 
 class Unreachable(Unavailable):
-    """No usable answer came. `reason`: name, connect, tls, answer."""
+    """No usable answer. `reason`: name, connect, tls, answer."""
 
     code = "UNREACHABLE"
 
@@ -61,15 +62,15 @@ class Unreachable(Unavailable):
 
 
 class TimedOut(Unavailable):
-    """The time for the whole call was used up; the receiver may have got it."""
+    """The call exceeded its time limit; the receiver may have got the request."""
 
     code = "TIMED_OUT"
     message = "the call took too long"
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What came back. Header names are lower case; `truncated` says that the body had more than the cap."""
+class OutboundAnswer:
+    """The response. Header names are lower case; `truncated`: the body exceeded the cap."""
 
     status: int
     headers: dict[str, str]
@@ -78,14 +79,14 @@ class Answer:
 
 
 class Resolver(Protocol):
-    """Finds the addresses of a name."""
+    """Resolves a host name."""
 
     def resolve(self, host: str, port: int, timeout: float) -> Sequence[str]:
-        """All addresses, best first; raises Unreachable or TimedOut."""
+        """Returns all addresses, best first; raises Unreachable or TimedOut."""
 
 
 class SystemResolver:
-    """The machine's own look-up, in a thread, because it cannot be given a time limit."""
+    """Resolves with getaddrinfo in a thread, because it takes no time limit."""
 
     def resolve(self, host: str, port: int, timeout: float) -> Sequence[str]:
         found: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
@@ -103,16 +104,16 @@ class SystemResolver:
         except queue.Empty as error:
             raise TimedOut() from error
         if not addresses:
-            raise Unreachable("name", "the host name stands for no address")
+            raise Unreachable("name", "the host name does not resolve")
         return addresses
 
 
 class Outbound:
-    """The client. It keeps no connections: each call judges its address anew."""
+    """The client. It keeps no connections: each call checks its addresses again."""
 
     def __init__(
         self,
-        rules: Rules,
+        rules: AddressRules,
         *,
         resolver: Resolver | None = None,
         ca_file: str | None = None,
@@ -125,14 +126,21 @@ class Outbound:
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self._tls.sslsocket_class = _TimedTLS
 
+    def check_form(self, url: str) -> None:
+        """Refuse URLs that `call` would refuse without a lookup."""
+        target = parse_target(url, self._rules)
+        with suppress(ValueError):
+            if not may_call(str(ip_address(target.host)), self._rules):
+                raise _no_public_address()
+
     def check(self, url: str) -> None:
-        """Refuse now what `call` would refuse: before a webhook is stored or money is mentioned."""
+        """Refuse URLs that `call` would refuse, before a webhook is stored."""
         self._addresses(parse_target(url, self._rules), time.monotonic() + self._total)
 
     def call(
         self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
-    ) -> Answer:
-        """Send one request and return its answer, whatever the status; Refused, Unreachable, TimedOut."""
+    ) -> OutboundAnswer:
+        """Send one request and return its answer for any status; raises UrlRefused, Unreachable, TimedOut."""
         target = parse_target(url, self._rules)
         sent = _checked_headers(headers or {})
         deadline = time.monotonic() + self._total
@@ -150,36 +158,36 @@ class Outbound:
             response = connection.getresponse()
             data = self._read(response)
             lower = {name.lower(): value for name, value in response.headers.items()}
-            return Answer(response.status, lower, data[: self._cap], len(data) > self._cap)
+            return OutboundAnswer(response.status, lower, data[: self._cap], len(data) > self._cap)
         except (TimeoutError, WrappedTimeout) as error:
             raise TimedOut() from error
         except (ssl.SSLError, WrappedSSLError, ssl.CertificateError) as error:
             raise Unreachable("tls", "no trusted TLS connection to the host") from error
         except (OSError, HTTPException, HTTPError) as error:
-            raise Unreachable("answer", "the host did not answer properly") from error
+            raise Unreachable("answer", "the host's response is malformed") from error
         finally:
             connection.close()
 
     def _read(self, response: BaseHTTPResponse) -> bytes:
-        """Up to one byte beyond the cap. Read to the end: only there a body cut short shows."""
+        """Read up to one byte beyond the cap. Reads to the end, where a truncated body is detected."""
         data = bytearray()
         while len(data) <= self._cap and (piece := response.read(self._cap + 1 - len(data))):
             data += piece
         return bytes(data)
 
-    def _addresses(self, target: Target, deadline: float) -> list[str]:
-        """The addresses of the host, all of them allowed: a mixed answer is an attempt to slip through."""
+    def _addresses(self, target: UrlParts, deadline: float) -> list[str]:
+        """The host's addresses, all of which must be allowed: a mixed answer tries to bypass the check."""
         try:
             addresses: Sequence[str] = [str(ip_address(target.host))]
         except ValueError:
             addresses = self._resolver.resolve(target.host, target.port, deadline - time.monotonic())
         if not addresses:
-            raise Unreachable("name", "the host name stands for no address")
+            raise Unreachable("name", "the host name does not resolve")
         if not all(may_call(address, self._rules) for address in addresses):
-            raise Refused("address", "the host does not stand for public addresses only")
+            raise _no_public_address()
         return list(addresses[:MAX_ADDRESSES])
 
-    def _connection(self, target: Target, addresses: list[str], deadline: float) -> HTTPConnection:
+    def _connection(self, target: UrlParts, addresses: list[str], deadline: float) -> HTTPConnection:
         left = max(deadline - time.monotonic(), 0.001)
         connection: _PinnedHTTP | _PinnedHTTPS
         if target.scheme == "https":
@@ -190,8 +198,12 @@ class Outbound:
         return connection
 
 
+def _no_public_address() -> UrlRefused:
+    return UrlRefused("address", "the host resolves to an address that is not public")
+
+
 def redact(url: str) -> str:
-    """A URL for logs and journals: scheme, host and port; paths and queries often hold tokens."""
+    """A URL for logs and journals: scheme, host and port; paths and queries often contain tokens."""
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
@@ -209,17 +221,17 @@ def redact(url: str) -> str:
 
 
 def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Values may come from contracts: they must not end the line. Host is ours alone."""
+    """Values may come from contracts, so they must not contain line breaks. Only we set Host."""
     for name, value in headers.items():
         if not name.isascii() or not name.replace("-", "").isalnum() or name.lower() == "host":
             raise ValueError("a header name has letters, digits and hyphens, and is not Host")
         if not value.isascii() or not value.isprintable():
-            raise Refused("header", "a header value must be plain printable ASCII")
+            raise UrlRefused("header", "a header value must be plain printable ASCII")
     return {"User-Agent": f"hire-worker/{__version__}", "Accept-Encoding": "identity", **headers}
 
 
 class _Timed:
-    """Makes every single send and receive of a socket respect the end of the whole call."""
+    """Applies the deadline of the whole call to every send and receive of a socket."""
 
     deadline: float | None = None
 
@@ -252,7 +264,7 @@ class _TimedTLS(_Timed, ssl.SSLSocket):
 
 
 class _Pinned:
-    """Connects to judged addresses instead of looking the name up again."""
+    """Connects to checked addresses instead of resolving the name again."""
 
     pin: tuple[list[str], float]
 
@@ -265,7 +277,7 @@ class _Pinned:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             sock = _TimedSocket(family, socket.SOCK_STREAM)
             try:
-                # A dead first address leaves time for the others.
+                # Split the remaining time, so that a dead first address does not use it all.
                 sock.settimeout(left / (len(addresses) - number))
                 sock.connect((address, self.port))
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -277,7 +289,7 @@ class _Pinned:
             return sock
         if time.monotonic() >= deadline:
             raise TimedOut()
-        raise Unreachable("connect", "nothing accepts connections at the host")
+        raise Unreachable("connect", "the host refuses connections")
 
 
 class _PinnedHTTP(_Pinned, HTTPConnection):
@@ -287,6 +299,6 @@ class _PinnedHTTP(_Pinned, HTTPConnection):
 class _PinnedHTTPS(_Pinned, HTTPSConnection):
     def connect(self) -> None:
         super().connect()
-        # The handshake made a new socket object around the old one.
+        # The handshake wrapped the socket in a new object.
         if isinstance(self.sock, _TimedTLS):
             self.sock.deadline = self.pin[1]

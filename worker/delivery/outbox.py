@@ -1,41 +1,45 @@
-"""The durable outbox of webhooks: what is to be told to whom, and every attempt at it.
+"""The durable webhook outbox: pending notices and every delivery attempt.
 
-Notices come from the logs: the clock looks at what ended since it last looked, and at what runs. So a
-webhook is one more view of the log, and nothing that ended is forgotten. Sending is at least once.
+The clock derives notices from the logs of executions that ended since its last pass and of running ones,
+so a webhook is one more view of the log and no end is missed. Delivery is at least once.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
+from urllib.parse import urlsplit
 
 import redis
 
-from worker.executions.keys import Keys
-from worker.executions.scripts import Scripts
-from worker.executions.states import State
-from worker.store import as_bytes, as_mapping, as_texts
+from worker.core.states import State
+from worker.store.client import as_bytes, as_mapping, as_texts
+from worker.store.data_model import Keys
+from worker.store.scripts import Scripts
 
 _LUA = Path(__file__).parent / "lua"
-# Longer than a call can take, whatever the receiver does.
+# Send lease; longer than any call can take.
 LEAVE_US = 60_000_000
-# Executions may end within the same microsecond as the last one looked at.
+# Executions may end in the same microsecond as the last one read.
 _OVERLAP_US = 1_000_000
-# How many attempts at one notice the journal shows.
+# Open executions per state that one pass checks for webhooks missing from the index.
+_OLDER = 30
+# Attempts per notice that the journal stores.
 MOST_LINES = 40
-# The schedule's longest pause is a day: a host that was left alone for longer begins anew.
+_ATTEMPTS = " attempts"
+# The schedule's longest pause is a day; a host not called for longer starts a new failure count.
 _ANEW_US = 36 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell one webhook, `hook` counting from 0.
+    """One notification to one webhook; `hook` counts from 0.
 
-    `kind` is completed or failed, partial-N for a closed deliverable, or failed-N for a failure after
-    which the seeker may ask again; N is the sequence of the event.
+    `kind` is completed or failed, partial-N for a closed deliverable, or failed-N for a failure after which
+    the seeker may retry; N is the sequence of the event.
     """
 
     execution: str
@@ -52,7 +56,7 @@ class Notice:
 
     @property
     def message_id(self) -> str:
-        """The same for every attempt: receivers tell repeats by it."""
+        """The same for every attempt, so that receivers can detect duplicates."""
         return f"{self.execution}-{self.kind}-{self.hook}"
 
     @property
@@ -61,29 +65,79 @@ class Notice:
 
     @property
     def sequence(self) -> int:
-        """Of the event that the notice tells of; 0 means the log's last."""
+        """Sequence of the notice's event; 0 means the last in the log."""
         return int(self.kind.partition("-")[2] or 0)
 
 
+def kind_of(event: str, sequence: int) -> str:
+    """The kind of a notice about one event in the middle of the log."""
+    return f"{event}-{sequence}"
+
+
 @dataclass(frozen=True, slots=True)
-class Attempted:
-    """What the journal says of a notice: each line is a time in microseconds and what came of it."""
+class AttemptLine:
+    """Result and time (us) of one attempt."""
+
+    at: int
+    result: str
+
+    @classmethod
+    def parse(cls, text: str) -> AttemptLine:
+        at, _, result = text.partition(" ")
+        return cls(int(at), result)
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeHistory:
+    """A notice's entries in the journal."""
 
     notice: Notice
     attempts: int
     last: str
-    lines: tuple[str, ...] = ()
+    lines: tuple[AttemptLine, ...] = ()
     due: int | None = None
+
+    @classmethod
+    def read(cls, name: str, texts: Mapping[str, str], due: float | None) -> NoticeHistory:
+        """Reads a notice from the journal's hash, where its fields start with its name."""
+        numbers = range(1, min(MOST_LINES, int(texts.get(f"{name} lines", 0))) + 1)
+        return cls(
+            Notice.parse(name),
+            int(texts[f"{name}{_ATTEMPTS}"]),
+            texts.get(f"{name} last", ""),
+            tuple(AttemptLine.parse(texts[f"{name} line {number}"]) for number in numbers),
+            None if due is None else int(due),
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class FailingHost:
-    """A host that has not taken anything for a while; times are microseconds."""
+    """A host that keeps failing; times are in microseconds."""
 
     host: str
     since: int
     last: int
     failures: int
+
+    @classmethod
+    def parse(cls, host: str, text: str) -> FailingHost:
+        since, last, failures = text.split()
+        return cls(host, int(since), int(last), int(failures))
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """The receiver of a notice, and the buyer who requested it."""
+
+    host: str
+    wallet: str
+    failing: bool = False
+    newcomer: bool = False
+
+
+def _host(hooks: bytes | None, number: int) -> str:
+    targets = json.loads(hooks or b"[]")
+    return (urlsplit(targets[number]["url"]).hostname or "") if number < len(targets) else ""
 
 
 class Outbox:
@@ -92,27 +146,22 @@ class Outbox:
     def __init__(self, client: redis.Redis, keys: Keys, *, test_clock: bool = False) -> None:
         self._client = client
         self._keys = keys
-        clock = keys.test_clock if test_clock else None
-        self._scripts = Scripts(client, test_clock=clock, folder=_LUA, common=_LUA / "_common.lua")
+        self._scripts = Scripts(client, keys, _LUA, test_clock=test_clock)
+        # Start of the next page of each index.
+        self._starts: dict[str, int] = {}
 
     def add(self, execution: str, notices: Iterable[Notice]) -> int:
-        keys = [self._keys.outbox, self._keys.hooks(execution)]
-        return int(self._scripts("notice_add", keys, [str(notice) for notice in notices]))
+        return int(self._scripts.value("notice_add", id=execution, notices=[str(each) for each in notices]))
 
     def ended_since_last_look(self, at: int, most: int = 200) -> Iterator[tuple[list[str], int]]:
-        """Executions that ended, page by page, and where the next look begins; see `looked`."""
+        """Yields pages of ended executions and the cursor to store after each; see `looked`."""
         after = int(as_bytes(self._client.get(self._keys.outbox_cursor) or b"0"))
-        start = last = 0
+        since, passed, last = max(0, after - _OVERLAP_US), 0, 0
         while True:
             rows = cast(
                 list[tuple[object, float]],
                 self._client.zrangebyscore(
-                    self._keys.ended,
-                    max(0, after - _OVERLAP_US),
-                    at,
-                    start=start,
-                    num=most,
-                    withscores=True,
+                    self._keys.ended, since, at, start=passed, num=most, withscores=True
                 ),
             )
             if rows:
@@ -120,80 +169,120 @@ class Outbox:
                 yield [as_bytes(id).decode() for id, _ in rows], last
             if len(rows) < most:
                 if last and at - _OVERLAP_US > last:
-                    yield [], at - _OVERLAP_US  # so that these are not read again and again
+                    yield [], at - _OVERLAP_US  # so that these are not read on every pass
                 return
-            start += most
+            # The next page starts at the last row's time, after the rows of that time already read.
+            passed = sum(score == last for _, score in rows) + (passed if last == since else 0)
+            since = last
 
     def looked(self, until: int) -> None:
         self._client.set(self._keys.outbox_cursor, until)
 
-    def at_work(self, most: int = 1_000) -> list[tuple[str, int, int]]:
-        """What is under way for somebody who wants to be told: (id, webhooks, events looked at so far)."""
-        ids: list[str] = []
-        for state in (State.RUNNING, State.BLOCKED, State.PENDING):
-            ids += as_texts(self._client.zrevrange(self._keys.by_state(state), 0, most - 1))
+    def at_work(self, most: int = 200) -> list[tuple[str, int, int]]:
+        """Begun executions with webhooks that have not ended: (id, number of webhooks, last event seen).
+
+        Each call reads one page of the index and continues where the last one stopped. Ended
+        executions are removed from it.
+        """
+        self._index_older()
+        ids = self._page(self._keys.hooked, most)
         with self._client.pipeline(transaction=False) as pipe:
             for id in ids:
-                pipe.hget(self._keys.record(id), "hooks")
-            hooks = pipe.execute()
-        wanted = [(id, len(json.loads(told))) for id, told in zip(ids, hooks, strict=True) if told]
-        with self._client.pipeline(transaction=False) as pipe:
-            for id, _ in wanted:
+                pipe.hmget(self._keys.record(id), "hooks", "state")
                 pipe.hget(self._keys.hooks(id), "looked")
-            looked = pipe.execute()
-        return [(id, count, int(at or 0)) for (id, count), at in zip(wanted, looked, strict=True)]
-
-    def looked_at(self, execution: str, sequence: int) -> None:
-        """The events up to this one have their notices."""
-        self._client.hset(self._keys.hooks(execution), "looked", sequence)
-
-    def due(self, at: int, most: int = 50) -> list[Notice]:
-        found = self._client.zrangebyscore(self._keys.outbox, "-inf", at, start=0, num=most)
-        return [Notice.parse(text) for text in as_texts(found)]
-
-    def begin(self, notice: Notice) -> tuple[int, int] | None:
-        """The number of this attempt and the store's time; None when it is not to be sent now."""
-        keys = [self._keys.outbox, self._keys.hooks(notice.execution)]
-        reply = self._scripts("notice_begin", keys, [str(notice), LEAVE_US, notice.hook])
-        return (int(reply[0]), int(reply[1])) if int(reply[0]) else None
-
-    def end(self, notice: Notice, *, next_at: int | None, line: str, host: str, what: str) -> int:
-        """`what` is ok, gone, failed or dropped. Since when the host has been failing; 0: it is not."""
-        keys = [self._keys.outbox, self._keys.hooks(notice.execution), self._keys.failing_hosts]
-        when = "" if next_at is None else next_at
-        args = [str(notice), when, line, host, what, notice.hook, MOST_LINES, _ANEW_US]
-        return int(self._scripts("notice_end", keys, args))
-
-    def drop(self, notice: Notice) -> None:
-        """Its execution is gone, and the journal with it."""
-        self._client.zrem(self._keys.outbox, str(notice))
-
-    def journal(self, execution: str) -> list[Attempted]:
-        raw = as_mapping(self._client.hgetall(self._keys.hooks(execution)))
-        texts = {name: value.decode() for name, value in raw.items()}
-        found = []
-        for name in sorted(name.removesuffix(" attempts") for name in texts if name.endswith(" attempts")):
-            numbers = range(1, min(MOST_LINES, int(texts.get(f"{name} lines", 0))) + 1)
-            lines = tuple(texts[f"{name} line {number}"] for number in numbers)
-            due = self._client.zscore(self._keys.outbox, name)
-            found.append(
-                Attempted(
-                    Notice.parse(name),
-                    int(texts[f"{name} attempts"]),
-                    texts.get(f"{name} last", ""),
-                    lines,
-                    None if due is None else int(due),
-                )
-            )
+            replies = pipe.execute()
+        found: list[tuple[str, int, int]] = []
+        over: list[str] = []
+        for id, (hooks, state), looked in zip(ids, replies[::2], replies[1::2], strict=True):
+            if not hooks or State(state.decode()).terminal:
+                over.append(id)
+            else:
+                found.append((id, len(json.loads(hooks)), int(looked or 0)))
+        if over:
+            self._client.zrem(self._keys.hooked, *over)
         return found
 
+    def _index_older(self) -> None:
+        """Indexes begun executions with webhooks that were taken by a process of an older release."""
+        states = (State.RUNNING, State.BLOCKED, State.PENDING)
+        ids = [id for state in states for id in self._page(self._keys.by_state(state), _OLDER)]
+        with self._client.pipeline(transaction=False) as pipe:
+            for id in ids:
+                pipe.hmget(self._keys.record(id), "hooks", "first_started")
+            rows = zip(ids, pipe.execute(), strict=True)
+        begun = {id: int(started) for id, (hooks, started) in rows if hooks and started}
+        if begun:
+            self._client.zadd(self._keys.hooked, begun, nx=True)
+
+    def _page(self, index: str, most: int) -> list[str]:
+        """The next ids of an index, wrapping around at its end."""
+        start = self._starts.get(index, 0)
+        ids = as_texts(self._client.zrange(index, start, start + most - 1))
+        self._starts[index] = start + most if len(ids) == most else 0
+        return ids
+
+    def looked_at(self, execution: str, sequence: int) -> None:
+        """Records that the events up to this one have their notices."""
+        self._client.hset(self._keys.hooks(execution), "looked", sequence)
+
+    def due(self, at: int, most: int = 50, start: int = 0) -> list[Notice]:
+        found = self._client.zrangebyscore(self._keys.outbox, "-inf", at, start=start, num=most)
+        return [Notice.parse(text) for text in as_texts(found)]
+
+    def hosts(self, notices: Sequence[Notice]) -> list[tuple[str, bool]]:
+        """Each notice's host ('' if the notice is gone), and whether that host is failing."""
+        if not notices:
+            return []
+        with self._client.pipeline(transaction=False) as pipe:
+            for notice in notices:
+                pipe.hget(self._keys.record(notice.execution), "hooks")
+            hosts = [_host(hooks, each.hook) for each, hooks in zip(notices, pipe.execute(), strict=True)]
+        failing = self._client.hmget(self._keys.failing_hosts, hosts)
+        return [
+            (host, told is not None) for host, told in zip(hosts, cast(list[object], failing), strict=True)
+        ]
+
+    def begin(self, notice: Notice) -> tuple[int, int] | None:
+        """Leases the notice; returns attempt number and store time, or None if it must not be sent now."""
+        reply = self._scripts.value(
+            "notice_begin", id=notice.execution, notice=str(notice), lease=LEAVE_US, hook=notice.hook
+        )
+        return (int(reply[0]), int(reply[1])) if int(reply[0]) else None
+
+    def end(self, notice: Notice, *, next_at: int | None, line: str, host: str, outcome: str) -> int:
+        """`what` is ok, gone, failed or dropped. Returns since when the host has been failing, or 0."""
+        since = self._scripts.value(
+            "notice_end",
+            id=notice.execution,
+            notice=str(notice),
+            again="" if next_at is None else next_at,
+            line=line,
+            host=host,
+            outcome=outcome,
+            hook=notice.hook,
+            most=MOST_LINES,
+            forgotten=_ANEW_US,
+        )
+        return int(since)
+
+    def drop(self, notice: Notice) -> None:
+        """Removes a notice whose execution, and so its journal, is gone."""
+        self._client.zrem(self._keys.outbox, str(notice))
+
+    def journal(self, execution: str) -> list[NoticeHistory]:
+        raw = as_mapping(self._client.hgetall(self._keys.hooks(execution)))
+        texts = {name: value.decode() for name, value in raw.items()}
+        names = sorted(name.removesuffix(_ATTEMPTS) for name in texts if name.endswith(_ATTEMPTS))
+        due = {name: self._client.zscore(self._keys.outbox, name) for name in names}
+        return [NoticeHistory.read(name, texts, due[name]) for name in names]
+
     def resend(self, notice: Notice) -> bool:
-        """The operator wants it sent once more, whatever became of it; False: there is no such notice."""
-        keys = [self._keys.outbox, self._keys.hooks(notice.execution)]
-        return bool(self._scripts("notice_again", keys, [str(notice), notice.hook]))
+        """Queues the notice again for the operator, whatever its state; False if it does not exist."""
+        again = self._scripts.value("notice_again", id=notice.execution, notice=str(notice), hook=notice.hook)
+        return bool(again)
 
     def failing(self) -> list[FailingHost]:
-        """The hosts that fail now, the longest first."""
+        """Failing hosts, longest-failing first."""
         raw = as_mapping(self._client.hgetall(self._keys.failing_hosts))
-        rows = [FailingHost(host, *map(int, told.split())) for host, told in raw.items()]
+        rows = [FailingHost.parse(host, stored.decode()) for host, stored in raw.items()]
         return sorted(rows, key=lambda row: row.since)

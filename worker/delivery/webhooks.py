@@ -1,11 +1,11 @@
-"""Sends webhooks: the document's body in a Standard Webhooks envelope, signed, to safe addresses only."""
+"""Sends webhooks: HIRE's body in a signed Standard Webhooks envelope, only to safe addresses."""
 
 from __future__ import annotations
 
 import json
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,33 +13,33 @@ from urllib.parse import urlsplit
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from worker.agents.output import encode
-from worker.delivery.addresses import Refused
+from worker.core.errors import BadRequest, NotFound
+from worker.core.json import encode
+from worker.core.states import State
+from worker.delivery.addresses import UrlRefused
 from worker.delivery.deliverables import Deliverables, is_ready
 from worker.delivery.failure import failure_of
 from worker.delivery.outbound import Outbound, TimedOut, Unreachable, redact
-from worker.delivery.outbox import Notice, Outbox
-from worker.delivery.schedule import Outcome, Verdict, next_attempt
-from worker.delivery.signing import parse_secret, sign
-from worker.errors import BadRequest, NotFound
-from worker.executions.events import Event, Kind, iso
-from worker.executions.record import Execution
-from worker.executions.service import Executions
-from worker.executions.states import State
+from worker.delivery.outbox import Notice, Outbox, Receiver, kind_of
+from worker.delivery.retry_schedule import AttemptResult, RetryDecision, next_attempt
+from worker.delivery.webhook_signatures import parse_secret, sign
+from worker.engine.events import Event, Kind, iso
+from worker.engine.record import Execution
+from worker.engine.service import Executions
 
 log = structlog.get_logger()
 
 MOST_HOOKS = 3
-# A host that has failed for so long is not tried again until it, or the operator, says otherwise.
+# A host that failed for this long is not retried until it answers again or the operator resends.
 GIVE_UP_US = 5 * 24 * 3600 * 1_000_000
 _SMALL = 18_000
-# What may stand in a header that we send.
+# Values allowed in a header that we send.
 _HEADER = re.compile(r"[ -~]{0,1024}")
 
 
 @dataclass(frozen=True, slots=True)
-class Hook:
-    """Where a seeker wants to be called, and what the call is to carry."""
+class WebhookTarget:
+    """A seeker's webhook URL and the credentials that each call carries."""
 
     url: str
     secret: str = ""
@@ -47,27 +47,27 @@ class Hook:
     authorization: str = ""
 
     @classmethod
-    def read(cls, given: Mapping[str, Any], field: str) -> Hook:
-        """A hook from a contract's `webhook`; BadRequest for anything that cannot be one."""
-        url = given.get("url")
+    def read(cls, form: Mapping[str, Any], field: str) -> WebhookTarget:
+        """Parses a contract's `webhook`; raises BadRequest if it is invalid."""
+        url = form.get("url")
         if not isinstance(url, str):
             raise BadRequest("a webhook has no URL", field=f"{field}.url", expected="an https:// URL")
-        secret, token = given.get("secret", ""), given.get("token", "")
+        secret, token = form.get("secret", ""), form.get("token", "")
         if not isinstance(secret, str) or not isinstance(token, str) or not _HEADER.fullmatch(token):
             raise BadRequest("a webhook's secret and token are plain text", field=field)
         if secret:
             parse_secret(secret)
-        return cls(url, secret, token, _authorization(given.get("authentication"), field))
+        return cls(url, secret, token, _authorization(form.get("authentication"), field))
 
     def stored(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in self.__slots__ if getattr(self, name)}
 
 
-def _authorization(given: Any, field: str) -> str:
-    if given is None:
+def _authorization(form: Any, field: str) -> str:
+    if form is None:
         return ""
     scheme, credentials = (
-        (given.get("scheme"), given.get("credentials")) if isinstance(given, dict) else (None, None)
+        (form.get("scheme"), form.get("credentials")) if isinstance(form, dict) else (None, None)
     )
     if (
         not isinstance(scheme, str)
@@ -85,20 +85,19 @@ def _parks(event: Event) -> bool:
 
 
 def _overtaken(notice: Notice, execution: Execution) -> bool:
-    """What was true for a while and is not any more is not told."""
+    """Whether a later state supersedes the notice."""
     if notice.event == "partial":
         return execution.state.terminal
-    return notice.sequence > 0 and not execution.raw.get("parked")
+    return notice.sequence > 0 and not execution.parked
 
 
-def hooks_of(execution: Execution) -> list[Hook]:
-    raw = execution.raw.get("hooks")
-    return [Hook(**each) for each in json.loads(raw)] if raw else []
+def hooks_of(execution: Execution) -> list[WebhookTarget]:
+    return [WebhookTarget(**each) for each in json.loads(execution.hooks or b"[]")]
 
 
 @dataclass
 class Webhooks:
-    """The clock's chore: takes in what ended, sends what is due."""
+    """Clock chore: collects notices for ended executions and sends due ones."""
 
     outbox: Outbox
     executions: Executions
@@ -107,9 +106,19 @@ class Webhooks:
     key: Ed25519PrivateKey
     contract_id: Callable[[Execution], str]
     metadata: Callable[[Execution], dict[str, Any]]
+    # Per execution: its wallet, and whether that wallet has ever paid.
+    wallets: Callable[[Sequence[str]], list[tuple[str, bool]]]
+
+    def receivers(self, notices: Sequence[Notice]) -> list[Receiver]:
+        """The receiver of each notice, and the buyer who requested it."""
+        hosts, wallets = self.outbox.hosts(notices), self.wallets([each.execution for each in notices])
+        return [
+            Receiver(host, wallet, failing=failing, newcomer=not has_paid)
+            for (host, failing), (wallet, has_paid) in zip(hosts, wallets, strict=True)
+        ]
 
     def collect(self, at: int) -> None:
-        """What ended since the last look goes into the outbox, and every deliverable closed meanwhile."""
+        """Adds notices for executions that ended since the last pass and for deliverables closed since."""
         for ids, until in self.outbox.ended_since_last_look(at):
             for execution in self.executions.many(ids):
                 kind = "completed" if execution.state is State.COMPLETED else "failed"
@@ -121,17 +130,17 @@ class Webhooks:
             self._happened(id, count, looked)
 
     def _happened(self, id: str, hooks: int, looked: int) -> None:
-        """Deliverables that were closed, and failures after which the seeker may ask again."""
+        """Adds notices for closed deliverables and for failures after which the seeker may retry."""
         events = self.executions.events(id, looked)
-        kinds = [f"partial-{each.sequence}" for each in events if is_ready(each)]
-        kinds += [f"failed-{each.sequence}" for each in events if _parks(each)]
+        kinds = [kind_of("partial", each.sequence) for each in events if is_ready(each)]
+        kinds += [kind_of("failed", each.sequence) for each in events if _parks(each)]
         if kinds:
             self.outbox.add(id, [Notice(id, kind, hook) for kind in kinds for hook in range(hooks)])
         if events:
             self.outbox.looked_at(id, events[-1].sequence)
 
     def send(self, notice: Notice) -> None:
-        """One attempt at one notice."""
+        """Makes one delivery attempt."""
         leave = self.outbox.begin(notice)
         if leave is None:
             return
@@ -144,19 +153,19 @@ class Webhooks:
         hooks = hooks_of(execution)
         late = _overtaken(notice, execution)
         if late or notice.hook >= len(hooks):
-            why = "the work went on" if late else "no such webhook"
-            self.outbox.end(notice, next_at=None, line=f"not sent: {why}", host="-", what="dropped")
+            why = "superseded by a later state" if late else "no such webhook"
+            self.outbox.end(notice, next_at=None, line=f"not sent: {why}", host="-", outcome="dropped")
             return
         hook = hooks[notice.hook]
         outcome, line = self._call(notice, hook, execution, at)
         next_at = next_attempt(attempt, outcome, at, jitter=random.random())
         host = urlsplit(hook.url).hostname or "-"
-        # Whoever answers, if only that it wants no more, is not a host that fails.
-        what = {Verdict.delivered: "ok", Verdict.gone: "gone"}.get(outcome.verdict, "failed")
-        since = self.outbox.end(notice, next_at=next_at, line=line, host=host, what=what)
+        # A host that answers, even with 410, is not failing.
+        state = {RetryDecision.delivered: "ok", RetryDecision.gone: "gone"}.get(outcome.verdict, "failed")
+        since = self.outbox.end(notice, next_at=next_at, line=line, host=host, outcome=state)
         if next_at is not None and since and at - since > GIVE_UP_US:
             self.outbox.end(
-                notice, next_at=None, line="given up: the host keeps failing", host=host, what="dropped"
+                notice, next_at=None, line="given up: the host keeps failing", host=host, outcome="dropped"
             )
         log.info(
             "webhook.attempted",
@@ -167,7 +176,7 @@ class Webhooks:
         )
 
     def body(self, notice: Notice, execution: Execution) -> bytes:
-        """The document's four keys, ours beside them, and the envelope of Standard Webhooks."""
+        """HIRE's four keys, our additional ones, and the Standard Webhooks envelope."""
         event = notice.event
         shown: dict[str, Any] = {
             "event": f"task_{event}",
@@ -176,6 +185,8 @@ class Webhooks:
             "status": event,
             "sequence": notice.sequence or self.executions.last_sequence(execution.id),
         }
+        if not shown["contract_id"]:  # a plain purchase has none
+            del shown["contract_id"]
         told = self.executions.events(execution.id, shown["sequence"] - 1, 1)
         if event == "completed":
             result = self.deliverables.shown(execution)
@@ -191,7 +202,9 @@ class Webhooks:
         envelope = {"type": f"task.{event}", "timestamp": iso(at), "data": {"task_id": execution.id}}
         return encode({**shown, **envelope})
 
-    def _call(self, notice: Notice, hook: Hook, execution: Execution, at: int) -> tuple[Outcome, str]:
+    def _call(
+        self, notice: Notice, hook: WebhookTarget, execution: Execution, at: int
+    ) -> tuple[AttemptResult, str]:
         body = self.body(notice, execution)
         seconds = at // 1_000_000
         secrets = [parse_secret(hook.secret)] if hook.secret else []
@@ -210,10 +223,10 @@ class Webhooks:
             headers["Authorization"] = hook.authorization
         try:
             answer = self.outbound.call("POST", hook.url, body=body, headers=headers)
-        except Refused as refused:
-            return Outcome(None), f"refused: {refused.reason}"
+        except UrlRefused as refused:
+            return AttemptResult(None), f"refused: {refused.reason}"
         except TimedOut:
-            return Outcome(None), "timed out"
+            return AttemptResult(None), "timed out"
         except Unreachable as unreachable:
-            return Outcome(None), f"unreachable: {unreachable.reason}"
-        return Outcome(answer.status, answer.headers.get("retry-after")), f"status {answer.status}"
+            return AttemptResult(None), f"unreachable: {unreachable.reason}"
+        return AttemptResult(answer.status, answer.headers.get("retry-after")), f"status {answer.status}"

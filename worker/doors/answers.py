@@ -1,28 +1,24 @@
-"""What all doors share in answering: request ids, JSON bodies, errors in a door's own form, SSE frames."""
+"""Shared by all doors: request ids, JSON bodies, errors in a door's own form, SSE frames."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flask import Response
 
-from worker.contracts.canonical import parse
-from worker.doors.bodies import raw
-from worker.errors import Problem
-from worker.executions.events import Event, one_line
-from worker.ids import new_id
+from worker.core.errors import Problem
+from worker.core.ids import new_id
+from worker.engine.events import Event, one_line
 
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
 SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "keep-alive"}
 
-Form = Callable[[Problem], dict[str, Any]]
 
-
-def request_id(given: str | None) -> str:
-    return given if given and _REQUEST_ID.match(given) else new_id()
+def request_id(received: str | None) -> str:
+    return received if received and _REQUEST_ID.match(received) else new_id()
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -30,20 +26,15 @@ def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = N
     return Response(text, status, headers, mimetype="application/json")
 
 
-def problem_answer(problem: Problem, form: Form) -> Response:
-    response = json_answer(form(problem), problem.status)
+def problem_answer(problem: Problem, body: dict[str, Any]) -> Response:
+    response = json_answer(body, problem.status)
     if problem.retry_after is not None:
         response.headers["Retry-After"] = str(problem.retry_after)
     return response
 
 
-def json_body() -> Any:
-    """The request's body, parsed strictly whatever its content type says."""
-    return parse(raw())
-
-
 def whole(text: str, default: int) -> int:
-    """A count that somebody sent; whatever is none is the default."""
+    """Parses a count from a client; invalid text gives the default."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 17 else default
 
 

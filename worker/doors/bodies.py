@@ -1,7 +1,7 @@
-"""The bytes of a request's body: read within a time, and a sender's mistake when they cannot be read.
+"""Reads a request's body under a time limit; an unreadable body is the sender's error.
 
-The server hands the body on as it comes, for as long as the sender takes; under gevent each reader has a
-place among the process's connections, so nobody may take for ever.
+The server passes the body on as it arrives, however slowly. Under gevent each reader occupies one of the
+process's connections, so the time must be limited.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from flask import request
-from gunicorn.http.errors import ParseException  # type: ignore[import-untyped]
+from gunicorn.http.errors import ParseException
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from worker.errors import BadRequest, Problem
+from worker.core.errors import BadRequest, Problem
 
 BODY_SECONDS = 60.0
 _BROKEN = "the body ends early, or its chunks are malformed"
@@ -23,11 +23,11 @@ _BROKEN = "the body ends early, or its chunks are malformed"
 class TooSlow(Problem):
     code, status = "REQUEST_TIMEOUT", 408
     message = "the request's body took too long"
-    advice = "Send the whole body at once; nothing was charged."
+    advice = "Send the whole body at once. You were not charged."
 
 
 def raw() -> bytes:
-    """The whole body of the present request."""
+    """The whole body of the current request."""
     most, length = request.max_content_length, request.content_length
     with in_time(request.environ, BODY_SECONDS), _one_more(most):
         try:
@@ -43,7 +43,7 @@ def raw() -> bytes:
 
 @contextmanager
 def _one_more(most: int | None) -> Iterator[None]:
-    """Chunks are cut at the limit: a byte beyond it tells a body that is too long from one that just fits."""
+    """Raises the limit by one byte: chunked bodies are cut at it, so one byte more shows an overlong body."""
     if most is not None:
         request.max_content_length = most + 1
     try:
@@ -54,11 +54,11 @@ def _one_more(most: int | None) -> Iterator[None]:
 
 @contextmanager
 def in_time(environ: dict[str, Any], seconds: float) -> Iterator[None]:
-    """Ends what the block does when it takes longer, where the server runs under gevent."""
+    """Raises TooSlow if the block takes longer; only under gevent."""
     if not hasattr(environ.get("gunicorn.socket"), "hub"):
         yield
         return
-    import gevent  # only a gunicorn with gevent comes here
+    import gevent  # reached only under gunicorn with gevent
 
     with gevent.Timeout(seconds, TooSlow()):
         yield

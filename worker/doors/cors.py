@@ -1,4 +1,4 @@
-"""Pages of other origins: which may call the worker from a browser, and what they may send and read."""
+"""CORS: which origins may call the worker, and which headers they may send and read."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from collections.abc import Sequence
 from flask import Flask, Response, request
 
 _METHODS = "GET, POST, PUT, DELETE, OPTIONS"
-# The paying client sends the last one as a hint of what it wants to read.
+# The x402 client sends the last one, as a hint of the headers it wants to read.
 _SENT = (
     "Content-Type, Authorization, X-Request-ID, X-Contract-ID, PAYMENT-SIGNATURE, X-PAYMENT, X-Webhook-URL, "
-    "Prefer, Last-Event-ID, Range, If-Range, If-Match, If-None-Match, Access-Control-Expose-Headers"
+    "SIGN-IN-WITH-X, Prefer, Last-Event-ID, Range, If-Range, If-Match, If-None-Match, "
+    "Access-Control-Expose-Headers"
 )
 _READ = "X-Request-Id, Retry-After, Location"
 _SECONDS = "86400"
 
 
 def add(app: Flask, origins: Sequence[str]) -> None:
-    """Nothing where no origin is configured."""
+    """Does nothing if no origin is configured."""
     if not origins:
         return
 

@@ -1,7 +1,7 @@
-"""Notices that the client of a stream has gone, without writing to it.
+"""Detects that a stream's client disconnected, without writing to it.
 
-A server learns of a closed connection when it writes; between two heartbeats that takes too long for
-somebody else to take over at once. Under gunicorn and gevent the socket itself can be watched.
+A server notices a closed connection only when it writes; waiting for the next heartbeat would delay
+another consumer's takeover. Under gunicorn with gevent the socket itself can be watched.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-# A client that takes nothing for so long counts as gone.
+# A client that reads nothing for this long counts as gone.
 WRITE_SECONDS = 20.0
 
 Gone = Callable[[], None]
-# Begins to watch, and returns what ends that.
+# Starts watching; returns the function that stops it.
 Watch = Callable[[Gone], Gone]
 
 
 def client_of(environ: dict[str, Any]) -> Watch:
-    """The watch over the client of this request; where there is no such socket, nobody is watched."""
+    """The watch for this request's client; a no-op if the socket cannot be watched."""
     client = _bounded(environ)
     if client is None:
         return lambda gone: lambda: None
@@ -28,7 +28,7 @@ def client_of(environ: dict[str, Any]) -> Watch:
 
 
 def bound_writes(environ: dict[str, Any]) -> None:
-    """Who does not read a stream is let go after a while."""
+    """Disconnects clients that stop reading (write time-out)."""
     _bounded(environ)
 
 
@@ -41,7 +41,7 @@ def _bounded(environ: dict[str, Any]) -> Any:
 
 
 def _watch(client: Any, gone: Gone) -> Gone:
-    import gevent  # only a gunicorn with gevent comes here
+    import gevent  # reached only under gunicorn with gevent
 
     event = client.hub.loop.io(client.fileno(), 1)
 
@@ -52,7 +52,7 @@ def _watch(client: Any, gone: Gone) -> Gone:
             return
         except OSError:
             sent = b""
-        event.stop()  # what a client sends on its stream is nothing we read
+        event.stop()  # data that a client sends on its stream is not read
         if not sent:
             gevent.spawn(gone)
 

@@ -3,54 +3,77 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import BoundedSemaphore
 from typing import Any, cast
 
 from flask import Blueprint, Response, g, request
 
-from worker.contracts.book import Contract
-from worker.contracts.canonical import MAX_BYTES, parse
-from worker.contracts.hiring import Hiring
-from worker.contracts.manifest import Manifest
-from worker.contracts.signatures import is_address
-from worker.contracts.task import Body, Task
+from worker.core.callers import network_of
+from worker.core.canonical import parse
+from worker.core.errors import BadRequest, NotFound, Problem, UnsupportedMedia
+from worker.core.evm import is_address
+from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
-from worker.delivery.streams import released
 from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
 from worker.doors.bodies import raw
-from worker.doors.hire_views import charged, entity_tag, payment_headers, problem_body, task_body, task_status
-from worker.errors import BadRequest, Conflict, NotFound, Problem, Unavailable, UnsupportedMedia
-from worker.limits import Limits
-from worker.settings import Settings
+from worker.doors.hangup import bound_writes
+from worker.doors.hire_views import (
+    claim_only_what_is_known,
+    entity_tag,
+    payment_headers,
+    problem_response,
+    task_body,
+    task_status,
+)
+from worker.doors.limits import RequestLimits
+from worker.doors.stream_places import StreamPlaces
+from worker.hiring.buying import Buying
+from worker.hiring.contracts import ContractService
+from worker.hiring.evidence import Evidence
+from worker.hiring.manifest import Manifest
+from worker.hiring.service import Hiring
+from worker.hiring.task import Task, TaskInput
+from worker.hiring.tasks import Tasks
+from worker.x402.networks import Network
+from worker.x402.sign_in import SIGN_IN_HEADER
 
 NAME = "hire"
 CONTRACT = "X-Contract-ID"
-_EXPOSED = (
+EXECUTE = "/execute"
+EXPOSED = (
     "PAYMENT-REQUIRED, PAYMENT-RESPONSE, X-PAYMENT-RESPONSE, X-Payment-Address, X-Payment-Amount, "
     "X-Payment-Currency, X-Payment-Network, Location, Retry-After, Idempotent-Replayed, Preference-Applied, "
     "X-Payment-Status, ETag, Content-Disposition, Repr-Digest, Content-Range, X-Request-Id"
 )
-# One process holds no more streams than this; the next one is told to come back.
-MOST_STREAMS = 1_000
-# Unpaid contracts lie in the memory of the store: room for two schemas of the largest size, and for words.
+# Routes that take payments.
+_PAID = ("hire.execute", "buy.buy")
+# Unpaid contracts occupy the store's memory: room for two schemas of the maximum size, plus text.
 CONTRACT_BYTES = 128 << 10
+CONTRACT_VALUES = 6_000
 
 
-def render_problem(problem: Problem) -> dict[str, Any]:
-    return problem_body(problem, getattr(g, "contract_id", None))
+def refuse(problem: Problem) -> Response:
+    """Any refusal in the HIRE error format."""
+    if request.blueprint == NAME and problem.status == 404:
+        problem.charged = None  # an expired or lost record may have been paid for
+    if pays() and request.endpoint in _PAID:
+        claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
+    elif pays() and problem.charged is False:
+        problem.charged = None  # the payment may have been taken by another request
+    return problem_response(problem, getattr(g, "contract_id", None))
 
 
-def door(
-    hiring: Hiring, manifest: Manifest, deliverables: Deliverables, limits: Limits, settings: Settings
-) -> Blueprint:
+def door(services: HireServices, manifest: Manifest) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
 
     @blueprint.after_request
     def expose(response: Response) -> Response:
-        response.headers["Access-Control-Expose-Headers"] = _EXPOSED
+        response.headers["Access-Control-Expose-Headers"] = EXPOSED
+        if request.endpoint != f"{NAME}.show_manifest":
+            # Responses depend on headers that shared caches ignore.
+            response.headers.setdefault("Cache-Control", "private, no-store")
         return response
 
     @blueprint.get("/manifest")
@@ -58,32 +81,53 @@ def door(
     def show_manifest() -> Response:
         return json_answer(manifest.document())
 
-    services = _Services(hiring, deliverables, limits, settings)
     _contracts(blueprint, services)
     _execute(blueprint, services)
     _tasks(blueprint, services)
     _streams(blueprint, services)
-    _files(blueprint, deliverables)
+    _files(blueprint, services.deliverables)
     return blueprint
 
 
 @dataclass(frozen=True)
-class _Services:
-    """What the views share: the services behind them, and how strangers who ask too often are slowed down."""
+class HireServices:
+    """Services and rate limits shared by the views."""
 
     hiring: Hiring
+    tasks: Tasks
+    contracts: ContractService
     deliverables: Deliverables
-    limits: Limits
+    limits: RequestLimits
+    network: Network
     settings: Settings
+    evidence: Evidence
+    buying: Buying
 
-    def slow_down(self, what: str, most: int, wallet: str = "") -> None:
-        self.limits.take(what, request.remote_addr or "-", most)
+    def slow_down(self, kind: str, most: int) -> None:
+        self.limits.take(kind, network_of(request.remote_addr), most)
+
+    def slow_down_wallet(self, kind: str, most: int, wallet: str) -> None:
         if wallet:
-            self.limits.take(what, wallet.lower(), most)
+            self.limits.take(kind, wallet.lower(), most)
+
+    def slow_down_executes(self, contract_id: str, *, paying: bool) -> None:
+        """Limits executes by address and wallet; requests with and without a payment are counted separately.
+
+        Paying customers behind one address, such as a gateway, are limited only by their wallets.
+        """
+        most = self.settings.limit_executes
+        if not most:
+            return
+        if not paying:
+            self.slow_down("executes", most)
+        wallet = self.contracts.seeker_wallet(contract_id)
+        if paying and not (wallet and self.hiring.conditions.budget.has_paid(wallet)):
+            self.slow_down("payments", most)
+        self.slow_down_wallet("payments" if paying else "executes", most, wallet)
 
     @contextmanager
     def guessing_limited(self) -> Iterator[None]:
-        """Ids are credentials: whoever asks for many that do not exist is slowed down."""
+        """Rate-limits requests for unknown ids, because ids are credentials."""
         try:
             yield
         except NotFound:
@@ -91,13 +135,36 @@ class _Services:
             raise
 
     def find(self, task_id: str) -> Task:
+        """The task by its contract's id or, for a plain purchase, by its token or a signed-in payer."""
+        contract_id = request.headers.get(CONTRACT, "")
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        token = token.strip() if scheme.lower() == "bearer" else ""
+        sign_in = request.headers.get(SIGN_IN_HEADER, "")
         with self.guessing_limited():
-            return self.hiring.find(request.headers.get(CONTRACT, ""), task_id)
+            if not contract_id and (token or sign_in):
+                if sign_in:
+                    self.slow_down("executes", self.settings.limit_executes)
+                return self.buying.find(task_id, token, sign_in)
+            return self.tasks.find(contract_id, task_id)
+
+    def answer(self, task: Task, began: float, offer_again: Callable[[Task], Problem]) -> Response:
+        """The task once it has ended or its request has waited long enough."""
+        most = self.settings.inline_budget
+        wanted, applied = _preference(request.headers.get("Prefer", ""), most)
+        budget = most if wanted is None else wanted
+        if not task.replayed and budget > 0:
+            task = self.tasks.wait(task, began + budget)
+            if task.unpaid:
+                raise offer_again(task)
+        response = self.show(task)
+        if applied:
+            response.headers["Preference-Applied"] = applied
+        return response
 
     def show(self, task: Task) -> Response:
-        body = task_body(task, self.deliverables, self.hiring.asking.load)
+        body = task_body(task, self.deliverables, self.tasks.load)
         response = json_answer(body, task_status(task))
-        response.headers.update(payment_headers(task, self.hiring.asking.network))
+        response.headers.update(payment_headers(task, self.network))
         response.headers["Cache-Control"] = "private, no-store"
         if response.status_code == 202:
             response.headers["Location"] = self.deliverables.task_url(task.execution.id)
@@ -109,84 +176,82 @@ class _Services:
         return response
 
 
-def _contracts(blueprint: Blueprint, services: _Services) -> None:
-    hiring = services.hiring
+def _contracts(blueprint: Blueprint, services: HireServices) -> None:
+    contracts = services.contracts
 
     @blueprint.post("/contracts")
     def draft() -> Response:
+        services.slow_down("contracts", services.settings.limit_contracts)
+        contracts.check_room()
         document = _document()
-        services.slow_down("contracts", services.settings.limit_contracts, _seeker(document))
-        hiring.asking.takes_contracts()
-        return json_answer(hiring.book.sign(document), 201)
+        wallet = _seeker(document)
+        # Anybody may name a wallet, and the chain shows which wallets have paid.
+        if wallet and not contracts.has_paid(wallet):
+            services.slow_down_wallet("contracts", services.settings.limit_contracts, wallet)
+        return json_answer(contracts.sign(document, network_of(request.remote_addr)), 201)
 
     @blueprint.put("/contracts")
     def register() -> Response:
-        hiring.asking.takes_contracts()
-        return json_answer(_contract_view(hiring.book.register(_document()), hiring))
+        services.slow_down("registers", services.settings.limit_contracts)
+        contracts.check_room()
+        return json_answer(contracts.register(_document()))
 
     @blueprint.get("/contracts")
     def show_contract() -> Response:
         with services.guessing_limited():
-            contract = hiring.book.find(_contract_id())
-            if contract is None:
-                raise NotFound("no such contract", code="CONTRACT_NOT_FOUND")
-        return json_answer(_contract_view(contract, hiring))
+            return json_answer(contracts.show(_contract_id()))
 
 
-def _execute(blueprint: Blueprint, services: _Services) -> None:
-    hiring, settings = services.hiring, services.settings
+def _execute(blueprint: Blueprint, services: HireServices) -> None:
+    hiring = services.hiring
 
-    @blueprint.post("/execute")
+    @blueprint.post(EXECUTE)
     def execute() -> Response:
         began = time.monotonic()
         contract_id = _contract_id()
-        body = Body.of(_input())
-        if "PAYMENT-SIGNATURE" not in request.headers and "X-PAYMENT" not in request.headers:
-            known = hiring.book.find(contract_id) if settings.limit_executes else None
-            wallet = known.terms.seeker_wallet if known else ""
-            services.slow_down("executes", settings.limit_executes, wallet)
+        expect_json()
+        # Cheap checks first: limits, contract, record, budget; the body last.
+        services.slow_down_executes(contract_id, paying=pays())
+        body = TaskInput(raw())
         with services.guessing_limited():
-            task = hiring.execute(contract_id, body, _headers(), request.headers.get("X-Webhook-URL"))
-        wanted, applied = _preference(request.headers.get("Prefer", ""), settings.inline_budget)
-        budget = settings.inline_budget if wanted is None else wanted
-        if not task.replayed and budget > 0:
-            task = hiring.wait(task, began + budget)
-            if task.unpaid:
-                raise hiring.demand(task)
-        response = services.show(task)
-        if applied:
-            response.headers["Preference-Applied"] = applied
-        return response
+            try:
+                task = hiring.execute(
+                    contract_id, body, request_headers(), request.headers.get("X-Webhook-URL")
+                )
+            finally:
+                # The record has been read by now, unless the body could not be compared with it.
+                g.looked_up = not body.unreadable
+        return services.answer(task, began, hiring.offer_again)
 
 
-def _tasks(blueprint: Blueprint, services: _Services) -> None:
+def _tasks(blueprint: Blueprint, services: HireServices) -> None:
     @blueprint.get("/tasks/<task_id>")
     def poll(task_id: str) -> Response:
         task = services.find(task_id)
-        g.contract_id = task.contract.terms.contract_id
+        g.contract_id = _shown_id(task)
         response = services.show(task)
         response.status_code = 200
         response.headers.pop("Location", None)
         response.make_conditional(request)
         return response
 
+    @blueprint.get("/tasks/<task_id>/evidence")
+    def evidence(task_id: str) -> Response:
+        return json_answer(
+            services.evidence.of(services.find(task_id)), headers={"Cache-Control": "private, no-store"}
+        )
+
     @blueprint.delete("/tasks/<task_id>")
     def cancel(task_id: str) -> Response:
         task = services.find(task_id)
-        g.contract_id = task.contract.terms.contract_id
-        try:
-            response = services.show(services.hiring.cancel(task))
-        except Conflict as refused:  # too late: it may well have been paid for
-            refused.charged = charged(services.hiring.task(task.contract, task_id))
-            refused.advice = "GET this address to see what became of it."
-            raise
+        g.contract_id = _shown_id(task)
+        response = services.show(services.tasks.cancel(task, forfeit=_forfeit()))
         response.status_code = 200
         return response
 
 
-def _streams(blueprint: Blueprint, services: _Services) -> None:
-    executions = services.hiring.executions
-    open_streams = BoundedSemaphore(MOST_STREAMS)
+def _streams(blueprint: Blueprint, services: HireServices) -> None:
+    places = StreamPlaces()
 
     @blueprint.get("/stream/<task_id>")
     def stream(task_id: str) -> Response:
@@ -194,12 +259,11 @@ def _streams(blueprint: Blueprint, services: _Services) -> None:
         if not services.deliverables.opens_stream(task_id, token):
             services.find(task_id)
         after = whole(request.headers.get("Last-Event-ID") or request.args.get("after_sequence", ""), 0)
-        sealed = not executions.get(task_id).raw.get("before_work")
-        if not open_streams.acquire(blocking=False):
-            raise Unavailable("too many streams are open", code="WORKER_BUSY", retry_after=5)
-        batches = released(executions, task_id, after, sealed=sealed)
+        batches = services.tasks.events(task_id, after)
+        give_back = places.take(task_id, newcomer=not services.hiring.has_customer(task_id))
+        bound_writes(request.environ)
         response = Response(sse(batches), mimetype="text/event-stream", headers=SSE_HEADERS)
-        response.call_on_close(open_streams.release)
+        response.call_on_close(give_back)
         return response
 
 
@@ -207,18 +271,11 @@ def _files(blueprint: Blueprint, deliverables: Deliverables) -> None:
     @blueprint.route("/files/<execution_id>/<which>/<token>/<name>", methods=["GET", "HEAD"])
     def file(execution_id: str, which: str, token: str, name: str) -> Response:
         reply, chunks = deliverables.open(execution_id, which, token, request.method, dict(request.headers))
+        bound_writes(request.environ)
         response = Response(chunks, reply.status)
         for key, value in reply.headers.items():
             response.headers[key] = value
         return response
-
-
-def _contract_view(contract: Contract, hiring: Hiring) -> dict[str, Any]:
-    state = "SIGNED"
-    if contract.execution is not None:
-        ended = hiring.executions.get(contract.execution).state.terminal
-        state = "COMPLETED" if ended else "EXECUTING"
-    return {"state": state, "contract": contract.document, "hash": contract.hash}
 
 
 def _contract_id() -> str:
@@ -234,26 +291,46 @@ def _contract_id() -> str:
     return contract_id
 
 
-def _headers() -> Mapping[str, str]:
-    """The request's headers, found in any case."""
+def _shown_id(task: Task) -> str | None:
+    """The contract's id; a plain purchase has none."""
+    return None if task.contract.is_purchase else task.contract.terms.contract_id
+
+
+def pays() -> bool:
+    """Whether the request carries a payment, valid or not."""
+    return "PAYMENT-SIGNATURE" in request.headers or "X-PAYMENT" in request.headers
+
+
+def _forfeit() -> bool:
+    """Whether a cancel explicitly forfeits the payment."""
+    value = request.args.get("forfeit", "")
+    if value not in ("", "true", "false"):
+        raise BadRequest(
+            field="forfeit", expected="true, or left out", received=value[:60], charge_known=False
+        )
+    return value == "true"
+
+
+def request_headers() -> Mapping[str, str]:
+    """The request's headers, case-insensitive."""
     return cast(Mapping[str, str], request.headers)
 
 
 def _document() -> dict[str, Any]:
-    document = _input(CONTRACT_BYTES)
+    expect_json()
+    document = parse(raw(), max_bytes=CONTRACT_BYTES, max_values=CONTRACT_VALUES)
     if not isinstance(document, dict):
         raise BadRequest("a contract is a JSON object", expected="object")
     return document
 
 
-def _input(most: int = MAX_BYTES) -> Any:
+def expect_json() -> None:
     if request.mimetype not in ("", "application/json"):
         raise UnsupportedMedia(field="Content-Type", expected="application/json", received=request.mimetype)
-    return parse(raw(), max_bytes=most)
 
 
 def _seeker(document: Mapping[str, Any]) -> str:
-    """The wallet that a draft names, if it names one at all."""
+    """The seeker wallet that a draft names; '' if there is no valid one."""
     parties = document.get("parties")
     seeker = parties.get("seeker") if isinstance(parties, dict) else None
     wallet = seeker.get("wallet") if isinstance(seeker, dict) else None
@@ -261,9 +338,9 @@ def _seeker(document: Mapping[str, Any]) -> str:
 
 
 def _preference(wishes: str, most: float) -> tuple[float | None, str]:
-    """How long the caller wants to wait, None for no wish, and what to say of it (RFC 7240).
+    """Parses Prefer (RFC 7240): seconds to wait, None without a preference, and Preference-Applied.
 
-    `respond-async` alone means not at all; with `wait` it means not longer than that.
+    `respond-async` alone means no wait; with `wait` it means at most that long.
     """
     found: dict[str, str] = {}
     for wish in wishes.split(","):

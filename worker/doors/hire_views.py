@@ -1,23 +1,27 @@
-"""How a task looks to its seeker: the bodies, statuses and payment headers of the HIRE door."""
+"""Bodies, statuses and payment headers of the HIRE door's task answers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from typing import Any
 
-from worker.contracts.task import PaymentRequired, Task
+from flask import Response
+
+from worker.core.errors import NotFound, Problem
+from worker.core.states import MOST_INPUTS, Phase, State
 from worker.delivery.deliverables import Deliverables, metadata
 from worker.delivery.failure import failure_of
-from worker.errors import Problem
-from worker.executions.events import iso
-from worker.executions.load import LoadMeter
-from worker.executions.record import Execution
-from worker.executions.states import MOST_INPUTS, Phase, State
-from worker.payments.headers import response_headers
-from worker.payments.ledger import PaymentState
-from worker.payments.networks import Network
-from worker.payments.receipts import pending_response
+from worker.doors.answers import problem_answer
+from worker.doors.payment_required import both_versions, payment_required_answer
+from worker.engine.events import iso
+from worker.engine.load import Load
+from worker.engine.record import Execution
+from worker.hiring.task import PaymentRequired, Task
+from worker.payments.payment import PaymentState
+from worker.x402.networks import Network
+from worker.x402.receipts import pending_response
 
 _FAILED_STATUS = {
     "INVALID_INPUT": 422,
@@ -34,23 +38,43 @@ _FAILED_STATUS = {
 }
 
 
-def problem_body(problem: Problem, contract_id: str | None) -> dict[str, Any]:
-    """A refusal in HIRE's form. A 402 also speaks V1, for clients of that age."""
-    details = {**problem.details, "charged": problem.charged, "advice": problem.advice}
-    body: dict[str, Any] = {
-        "status": "failed",
+_NO_CHARGE = " You were not charged."
+# Transient refusals: the identical request may succeed later.
+_PASSING = frozenset({404, 408, 425, 429})
+_PENDING_SECONDS = 5
+_ONLY_PAYMENT_OPEN = "The work is done; only its payment is open. Poll, and do not sign another payment."
+_SEND_AGAIN = "send the identical request again, with the same payment; do not sign another one."
+
+
+def claim_only_what_is_known(problem: Problem, *, looked_up: bool) -> None:
+    """Corrects `charged` in the refusal of a request with a payment: it may have been taken, now or earlier.
+
+    `looked_up`: the record was read, so a refusal that is not transient is accurate.
+    """
+    if isinstance(problem, PaymentRequired):
+        return
+    if problem.status in _PASSING or problem.status >= 500:
+        problem.pending, problem.charged = True, None
+        problem.retry_after = problem.retry_after or _PENDING_SECONDS
+        lost = problem.status == 404 and problem.code != NotFound.code
+        first = "PUT the signed contract to /contracts again, then" if lost else "After Retry-After"
+        problem.advice = f"{first} {_SEND_AGAIN}"
+    elif not looked_up:
+        problem.charged = None
+
+
+def problem_response(problem: Problem, contract_id: str | None) -> Response:
+    """A refusal in the HIRE error format."""
+    advice = problem.advice if problem.charged is False else problem.advice.replace(_NO_CHARGE, "")
+    details = {**problem.details, "charged": problem.charged, "advice": advice}
+    if isinstance(problem, PaymentRequired):
+        return payment_required_answer(problem, contract_id, details)
+    body = {
+        "status": "pending" if problem.pending else "failed",
         "contract_id": contract_id,
         "error": {"code": problem.code, "message": problem.message, "details": details},
     }
-    if isinstance(problem, PaymentRequired):
-        return {
-            **problem.offer.v1_body(problem.message),
-            "status": "failed",
-            "contract_id": contract_id,
-            "details": details,
-            "code": problem.code,
-        }
-    return body
+    return problem_answer(problem, body)
 
 
 def task_status(task: Task) -> int:
@@ -62,12 +86,15 @@ def task_status(task: Task) -> int:
     return 202
 
 
-def task_body(task: Task, deliverables: Deliverables, load: LoadMeter) -> dict[str, Any]:
+def task_body(task: Task, deliverables: Deliverables, load: Callable[[Task], Load]) -> dict[str, Any]:
     execution = task.execution
-    contract_id = task.contract.terms.contract_id
-    # Of the newest event: the same number in every view of the log.
-    sequence = deliverables.executions.last_sequence(execution.id)
-    common: dict[str, Any] = {"contract_id": contract_id, "task_id": execution.id, "sequence": sequence}
+    credential = "task_token" if task.contract.is_purchase else "contract_id"
+    common: dict[str, Any] = {
+        credential: task.contract.terms.contract_id,
+        "task_id": execution.id,
+        # Every view of the log uses the same sequence.
+        "sequence": task.sequence,
+    }
     if execution.state is State.COMPLETED:
         shown = deliverables.shown(execution)
         return {
@@ -77,7 +104,7 @@ def task_body(task: Task, deliverables: Deliverables, load: LoadMeter) -> dict[s
             "output": shown.output,
             "metadata": _metadata(task),
             "phase": execution.phase,
-            "receipt": _receipt(task),
+            "receipt": receipt_of(task),
             "links": deliverables.links(execution.id),
             "expires_at": deliverables.expires_at(execution),
         }
@@ -97,10 +124,10 @@ def task_body(task: Task, deliverables: Deliverables, load: LoadMeter) -> dict[s
 
 
 def _pending(
-    task: Task, common: dict[str, Any], deliverables: Deliverables, load: LoadMeter
+    task: Task, common: dict[str, Any], deliverables: Deliverables, load: Callable[[Task], Load]
 ) -> dict[str, Any]:
     execution = task.execution
-    now = load.read(execution.agent, execution.lane)
+    now = load(task)
     ready = deliverables.ready(execution)
     body: dict[str, Any] = {
         "status": "partial" if ready else "pending",
@@ -114,8 +141,12 @@ def _pending(
         "state": execution.state,
         "links": deliverables.links(execution.id),
     }
+    if task.contract.is_purchase:
+        body |= {"stream_url": body["links"]["stream"], "retry_after_ms": 1000}
     if ready:
         body["deliverables"] = ready
+    if execution.phase is Phase.SETTLING:
+        body["message"] = _ONLY_PAYMENT_OPEN
     if execution.progress is not None:
         body["progress"] = {"fraction": execution.progress, "message": execution.message}
     if execution.state is State.PENDING and execution.phase is Phase.WORKING:
@@ -129,39 +160,34 @@ def _pending(
 
 def _failure(task: Task) -> dict[str, Any]:
     failure = failure_of(task.execution)
-    details = failure["details"] | {"charged": charged(task)}
+    details = failure["details"] | {"charged": task.charged}
     if task.parked:
         details["retries_left"] = _attempts_left(task.execution)
         details["advice"] = "Send the same request again: the next attempt is free."
-        if task.execution.raw.get("parked") == b"input":
-            details["advice"] = "Send a corrected input under the same contract: it costs nothing more."
+        if task.execution.parked == "input":
+            details["advice"] = "Send a corrected input under the same contract. It costs nothing more."
     refund = next((each for each in task.money.payments if each.refund), None)
     if refund is not None:
         details["refund"] = {"state": refund.refund, "amount": refund.refund_amount}
+    elif task.execution.state is State.CANCELLED and details["charged"]:
+        details["forfeited"] = True
+        details["advice"] = "The work had begun and the payment is kept, as forfeit=true asked."
     return {**failure, "details": details}
 
 
 def _attempts_left(execution: Execution) -> int:
-    """How often the seeker may still ask; the one that it waits for now was counted when it was parked."""
-
-    def number(name: str) -> int:
-        return int(execution.raw.get(name, b"0"))
-
-    if execution.raw.get("parked") == b"input":
-        return MOST_INPUTS - number("inputs_used") + 1
-    return number("retries") - number("retries_used") + 1
-
-
-def charged(task: Task) -> bool:
-    """Whether a payment for this task was taken."""
-    return any(payment.state is PaymentState.SETTLED for payment in task.money.payments)
+    """Attempts the seeker may still request; the pending one was counted when the execution was parked."""
+    if execution.parked == "input":
+        return MOST_INPUTS - execution.inputs_used + 1
+    return execution.retries - execution.retries_used + 1
 
 
 def _metadata(task: Task) -> dict[str, Any]:
     return metadata(task.execution, task.capability)
 
 
-def _receipt(task: Task) -> dict[str, Any] | None:
+def receipt_of(task: Task) -> dict[str, Any] | None:
+    """The signed receipt of the payment that settled, if any."""
     paid = task.money.payment(task.money.paid)
     if paid is None or not paid.response:
         return None
@@ -171,40 +197,40 @@ def _receipt(task: Task) -> dict[str, Any] | None:
 
 
 def payment_headers(task: Task, network: Network) -> dict[str, str]:
-    """What the answer says of the money that moved, or may have moved, and of a payment not needed."""
+    """Headers about a payment that settled or may have settled, and about one not needed."""
     status = {"X-Payment-Status": _already(task)} if task.paid_already else {}
     paid = task.money.payment(task.money.paid)
     if paid is not None and paid.response:
-        return {**_both(json.loads(paid.response)), **status}
+        return {**both_versions(json.loads(paid.response)), **status}
     current = task.money.payment()
     if current is not None and current.state in (PaymentState.UNKNOWN, PaymentState.SETTLING):
         pending = pending_response(network.caip2, current.payer, current.pending or None)
-        return {**_both(pending), **status}
+        return {**both_versions(pending), **status}
     return status
 
 
 def _already(task: Task) -> str:
-    """Why the payment in the request was left alone."""
+    """Why the request's payment was not used."""
     if task.money.paid:
         return "already_paid"
     payment = task.money.payment()
     return "not_needed" if payment is None or payment.state.ended else "being_paid"
 
 
+def purchase_line(execution: Execution, deliverables: Deliverables) -> dict[str, Any]:
+    """One purchase in its payer's list."""
+    return {
+        "task_id": execution.id,
+        "capability": execution.agent,
+        "state": execution.state,
+        "phase": execution.phase,
+        "created_at": iso(execution.created),
+        "links": deliverables.links(execution.id),
+    }
+
+
 def entity_tag(body: dict[str, Any]) -> str:
-    """The same as long as nothing happens: estimates may move without it."""
+    """An ETag that ignores estimates, so that it changes only with the task."""
     moving = ("estimated_completion", "queue_position")
     steady = {name: value for name, value in body.items() if name not in moving}
     return hashlib.sha256(json.dumps(steady, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def required_headers(problem: PaymentRequired) -> dict[str, str]:
-    headers = dict(problem.offer.headers(problem.message))
-    if problem.response is not None:
-        headers |= _both(dict(problem.response))
-    headers["Cache-Control"] = "no-store"
-    return headers
-
-
-def _both(document: dict[str, Any]) -> dict[str, str]:
-    return {**response_headers(document), **response_headers(document, version=1)}

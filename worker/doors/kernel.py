@@ -1,54 +1,75 @@
 """The kernel door, `/v0`: executions created, listed, watched, signalled and cancelled by the operator.
 
-Agents and runners have files of their own; here they are put together under one check of bearers.
+Agents and runners have their own modules; this one combines them behind one bearer check.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import structlog
 from flask import Blueprint, Response, g, request
 
-from worker.bearers import OPERATOR
+from worker.core.agent_keys import AGENT, RUNNER, to_rewrite
+from worker.core.errors import BadRequest, Forbidden
+from worker.core.states import State
 from worker.doors import kernel_agents, kernel_runners
 from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
+from worker.doors.bearers import OPERATOR
 from worker.doors.hangup import bound_writes
-from worker.doors.kernel_forms import body, number, plain, render_problem, required, storable
-from worker.errors import BadRequest, Forbidden
-from worker.executions.events import iso
-from worker.executions.record import Execution
-from worker.executions.service import Filter
-from worker.executions.states import State
-from worker.parts import Parts
+from worker.doors.kernel_forms import body, number, plain, refuse, required, storable
+from worker.doors.own_machine import asked_from_this_machine
+from worker.doors.services import KernelServices
+from worker.engine.events import iso
+from worker.engine.listing import Filter
+from worker.engine.record import Execution
+
+log = structlog.get_logger()
 
 NAME = "kernel"
-__all__ = ["NAME", "door", "render_problem"]
+# Rebuno kernels from v0.6 on, and their SDKs, use the same prefix for something else.
+OTHER_PROTOCOL = (
+    "this is the Rebuno kernel protocol of v0.1 to v0.5 (SDK 0.2 to 0.4.8); "
+    "SDKs from 0.5 on speak another one"
+)
+__all__ = ["NAME", "door", "refuse"]
 
 
-def door(parts: Parts) -> Blueprint:
+def door(services: KernelServices) -> Blueprint:
     blueprint = Blueprint(NAME, __name__, url_prefix="/v0")
-    # Read now: a policy with errors ends the start, not the first call that it should decide.
-    _ = parts.policy
+    # Load now, so that an invalid policy fails at start-up, not at its first decision.
+    _ = services.policy
 
     @blueprint.before_request
     def authenticate() -> None:
-        g.caller = parts.bearers.caller(request.remote_addr or "", request.headers.get("Authorization", ""))
-        if g.caller != OPERATOR and not (request.endpoint or "").startswith(f"{NAME}.{OPEN}"):
-            raise Forbidden("this key is for an agent or a runner")
+        if "Rebuno-Signature" in request.headers:
+            raise BadRequest(OTHER_PROTOCOL)
+        g.caller = services.bearers.caller(
+            request.remote_addr or "",
+            request.headers.get("Authorization", ""),
+            from_this_machine=asked_from_this_machine(request),
+        )
+        if g.caller != OPERATOR and not (request.endpoint or "").startswith(OPEN_TO[g.caller.role]):
+            raise Forbidden(f"this key is for {_WHO[g.caller.role]}")
 
-    _executions(blueprint, parts)
-    _logs(blueprint, parts)
-    kernel_agents.add(blueprint, parts, prefix=OPEN)
-    kernel_runners.add(blueprint, parts, prefix=OPEN)
+    _executions(blueprint, services)
+    _logs(blueprint, services)
+    kernel_agents.add(blueprint, services, prefix=f"{AGENT}_")
+    kernel_runners.add(blueprint, services, prefix=f"{RUNNER}_", shared=_SHARED)
+    rewrite = to_rewrite(services.settings.agent_keys)
+    if rewrite:
+        log.warning("agent_keys.without_role", entries=rewrite)
     return blueprint
 
 
-# Endpoints whose name begins so are open to the keys of agents and runners too.
-OPEN = "remote_"
+# Prefixes of endpoint names that keys of agents, of runners, or of both may call.
+_SHARED = "remote_"
+OPEN_TO = {role: (f"{NAME}.{role}_", f"{NAME}.{_SHARED}") for role in (AGENT, RUNNER)}
+_WHO = {AGENT: "an agent", RUNNER: "a runner"}
 
 
-def _executions(blueprint: Blueprint, parts: Parts) -> None:
-    executions = parts.executions
+def _executions(blueprint: Blueprint, services: KernelServices) -> None:
+    executions = services.executions
 
     def shown(execution: Execution) -> dict[str, Any]:
         return {
@@ -59,9 +80,9 @@ def _executions(blueprint: Blueprint, parts: Parts) -> None:
 
     @blueprint.post("/executions")
     def create() -> Response:
-        given = body()
-        agent = plain(required(given, "agent_id"), "agent_id")
-        input, labels = given.get("input"), _labels(given.get("labels"))
+        fields = body()
+        agent = plain(required(fields, "agent_id"), "agent_id")
+        input, labels = fields.get("input"), _labels(fields.get("labels"))
         with storable():
             begun = executions.begin(agent, input, door=NAME, labels=labels)
         return json_answer(
@@ -83,7 +104,7 @@ def _executions(blueprint: Blueprint, parts: Parts) -> None:
         state = request.args.get("status", "")
         if state and state not in tuple(State):
             raise BadRequest(f'invalid status "{state[:40]}"', field="status", expected=[*State])
-        labels = tuple(_label_filter(given) for given in request.args.getlist("label"))
+        labels = tuple(_label_filter(label) for label in request.args.getlist("label"))
         found = executions.page(
             Filter(state=state, agent=request.args.get("agent_id", ""), labels=labels),
             cursor=request.args.get("cursor", ""),
@@ -103,15 +124,15 @@ def _executions(blueprint: Blueprint, parts: Parts) -> None:
 
     @blueprint.post("/executions/<id>/signal")
     def signal(id: str) -> Response:
-        given = body()
-        kind = required(given, "signal_type")
+        fields = body()
+        kind = required(fields, "signal_type")
         with storable():
-            executions.signal(id, kind, given.get("payload"))
+            executions.signal(id, kind, fields.get("payload"))
         return json_answer({"status": "ok"})
 
 
-def _logs(blueprint: Blueprint, parts: Parts) -> None:
-    executions = parts.executions
+def _logs(blueprint: Blueprint, services: KernelServices) -> None:
+    executions = services.executions
 
     @blueprint.get("/executions/<id>/events")
     def events(id: str) -> Response:
@@ -140,19 +161,19 @@ def _summary(execution: Execution) -> dict[str, Any]:
     }
 
 
-def _labels(given: Any) -> dict[str, str]:
-    if given is None:
+def _labels(labels: Any) -> dict[str, str]:
+    if labels is None:
         return {}
-    if not isinstance(given, dict):
+    if not isinstance(labels, dict):
         raise BadRequest("labels must map text to text", field="labels", expected="object of strings")
-    for name, value in given.items():
+    for name, value in labels.items():
         if not isinstance(value, str):
             raise BadRequest("a label must be text", field=f"labels.{name[:80]}", expected="string")
-    return given
+    return labels
 
 
-def _label_filter(given: str) -> tuple[str, str]:
-    name, colon, value = given.partition(":")
+def _label_filter(label: str) -> tuple[str, str]:
+    name, colon, value = label.partition(":")
     if not colon or not name:
-        raise BadRequest(f'invalid label filter "{given[:80]}", expected key:value', field="label")
+        raise BadRequest(f'invalid label filter "{label[:80]}", expected key:value', field="label")
     return name, value

@@ -1,4 +1,4 @@
-"""The agents' part of the kernel door: their stream, their intents, the results of their own tools."""
+"""Agent routes of the kernel door: stream, intents, results of the agents' own tools."""
 
 from __future__ import annotations
 
@@ -6,51 +6,51 @@ from typing import Any
 
 from flask import Blueprint, Response, g, request
 
-from worker.bearers import only
+from worker.core.errors import BadRequest
+from worker.core.ids import is_id
 from worker.doors.answers import SSE_HEADERS, json_answer
+from worker.doors.bearers import only
 from worker.doors.hangup import client_of
 from worker.doors.kernel_forms import body, flag, plain, query, required, storable, text
-from worker.errors import BadRequest
-from worker.executions.intents import Intent
-from worker.executions.payloads import MOST_ERROR
-from worker.executions.refusals import SessionNotFound
-from worker.ids import is_id
-from worker.parts import Parts
+from worker.doors.services import KernelServices
+from worker.remote.intent import Intent
+from worker.remote.payloads import MOST_ERROR
+from worker.remote.refusals import SessionNotFound
 
 
-def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
-    @blueprint.get("/agents/stream", endpoint=f"{prefix}agent_stream")
+def add(blueprint: Blueprint, services: KernelServices, *, prefix: str) -> None:
+    @blueprint.get("/agents/stream", endpoint=f"{prefix}stream")
     def stream() -> Response:
         agent, consumer = query("agent_id", "consumer_id")
         only(g.caller, agent)
-        parts.streams.refuse_when_full()
-        frames = parts.streams.agent(agent, consumer, client_of(request.environ))
+        services.streams.refuse_when_full()
+        frames = services.streams.agent(agent, consumer, client_of(request.environ))
         return Response(frames, mimetype="text/event-stream", headers=SSE_HEADERS)
 
     @blueprint.post("/agents/intent", endpoint=f"{prefix}intent")
     def intent() -> Response:
-        given = body()
+        fields = body()
         with storable():
-            answer = parts.intents.submit(_intent(given))
+            answer = services.intents.submit(_intent(fields))
         return Response(answer + b"\n", mimetype="application/json")
 
     @blueprint.post("/agents/step-result", endpoint=f"{prefix}step_result")
     def step_result() -> Response:
-        given = body()
-        id, session = required(given, "execution_id", most=0), required(given, "session_id", most=0)
-        step = required(given, "step_id", most=0)
-        success, error = flag(given, "success"), text(given, "error", most=0)
+        fields = body()
+        id, session = required(fields, "execution_id", most=0), required(fields, "session_id", most=0)
+        step = required(fields, "step_id", most=0)
+        success, error = flag(fields, "success"), text(fields, "error", most=0)
         _known(id, session)
         with storable():
-            parts.intents.step_result(
-                id, session, step, success=success, data=given.get("data"), error=error, caller=g.caller
+            services.intents.step_result(
+                id, session, step, success=success, data=fields.get("data"), error=error, caller=g.caller.name
             )
         return json_answer({"status": "ok"})
 
 
-def _intent(given: dict[str, Any]) -> Intent:
-    id, session = required(given, "execution_id", most=0), required(given, "session_id", most=0)
-    about = given.get("intent")
+def _intent(fields: dict[str, Any]) -> Intent:
+    id, session = required(fields, "execution_id", most=0), required(fields, "session_id", most=0)
+    about = fields.get("intent")
     if about is not None and not isinstance(about, dict):
         raise BadRequest("intent must be an object", field="intent", expected="object")
     about = about or {}
@@ -70,13 +70,13 @@ def _intent(given: dict[str, Any]) -> Intent:
         output=about.get("output"),
         error=of("error", MOST_ERROR),
         remote=flag(about, "remote", shown="intent.remote"),
-        caller=g.caller,
+        caller=g.caller.name,
     )
     _known(id, session)
     return read
 
 
 def _known(id: str, session: str) -> None:
-    """Names that cannot be ours lead to no key of the store."""
+    """Refuses malformed ids before they become store keys."""
     if not is_id(id) or not is_id(session):
         raise SessionNotFound(f"session {session[:256]}")

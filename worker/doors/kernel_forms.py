@@ -1,4 +1,4 @@
-"""How the kernel door reads requests and words refusals: lenient bodies, errors in the document's form."""
+"""Request and error formats of the kernel door: lenient bodies, Rebuno's errors."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NoReturn
 
-from flask import request
+from flask import Response, request
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from worker.agents.output import NotJson
-from worker.doors.answers import whole
+from worker.core.errors import BadRequest, Problem
+from worker.core.json import NotJson
+from worker.core.nesting import Bound, beyond
+from worker.doors.answers import problem_answer, whole
 from worker.doors.bodies import raw
-from worker.errors import BadRequest, Problem
-from worker.nesting import deeper_than
 
 MOST_ID = 256
 MOST_DEPTH = 128
+MOST_VALUES = 100_000
 
 _CODES = {
     400: "VALIDATION_ERROR",
@@ -43,18 +44,18 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def render_problem(problem: Problem) -> dict[str, Any]:
-    """An error in the form that the kernel's clients read."""
+def refuse(problem: Problem) -> Response:
+    """An error in Rebuno's format."""
     code = _CODES.get(problem.status, problem.code if problem.status < 500 else "INTERNAL_ERROR")
     kind = getattr(problem, "kind", _KINDS.get(code, ""))
     message = problem.message if not kind or problem.message == kind else f"{kind}: {problem.message}"
     if code == "INTERNAL_ERROR":
         message = "internal error"
-    return {"error": message, "code": code, "details": problem.details or None}
+    return problem_answer(problem, {"error": message, "code": code, "details": problem.details or None})
 
 
 def body() -> dict[str, Any]:
-    """The first JSON value of the body, whatever its content type says; `null` is an empty object."""
+    """The first JSON value of the body, whatever its content type; `null` is an empty object."""
     try:
         read = raw()
     except RequestEntityTooLarge as fault:
@@ -67,17 +68,17 @@ def body() -> dict[str, Any]:
     return value
 
 
-def required(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_ID) -> str:
-    """A text that must be there."""
-    value = text(given, name, shown=shown, most=most)
+def required(fields: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_ID) -> str:
+    """A required text."""
+    value = text(fields, name, shown=shown, most=most)
     if not value:
         raise BadRequest(f"{shown or name} is required", field=shown or name)
     return value
 
 
-def text(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_ID) -> str:
-    """A text; '' when it is not there. Lengths count bytes."""
-    value = given.get(name)
+def text(fields: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_ID) -> str:
+    """An optional text, '' if missing. Lengths count bytes."""
+    value = fields.get(name)
     if value is None:
         return ""
     field = shown or name
@@ -89,26 +90,26 @@ def text(given: dict[str, Any], name: str, *, shown: str = "", most: int = MOST_
 
 
 def plain(name: str, field: str) -> str:
-    """A name that agents, runners and tools go by: it stands in logs, and in lists between others."""
+    """A name of an agent, runner or tool without control characters: it appears in logs and lists."""
     if _CONTROL.search(name):
         raise BadRequest(f"{field} has a control character", field=field)
     return name
 
 
-def flag(given: dict[str, Any], name: str, *, shown: str = "") -> bool:
-    value, field = given.get(name), shown or name
+def flag(fields: dict[str, Any], name: str, *, shown: str = "") -> bool:
+    value, field = fields.get(name), shown or name
     if value is not None and not isinstance(value, bool):
         raise BadRequest(f"{field} must be true or false", field=field, expected="boolean")
     return bool(value)
 
 
 def number(name: str, default: int, most: int = 2**53) -> int:
-    """A number of the query; what is none counts as the default."""
+    """A number from the query; an invalid one gives the default."""
     return min(whole(request.args.get(name, ""), default), most)
 
 
 def query(*names: str) -> list[str]:
-    """Parameters of the query that must all be there."""
+    """Required query parameters."""
     values = [request.args.get(name, "") for name in names]
     if not all(values):
         raise BadRequest(f"{' and '.join(names)} query params are required")
@@ -121,7 +122,7 @@ def query(*names: str) -> list[str]:
 
 @contextmanager
 def storable() -> Iterator[None]:
-    """Values that have no JSON form are the sender's mistake."""
+    """Turns values without a JSON form into a BadRequest."""
     try:
         yield
     except NotJson as fault:
@@ -136,8 +137,11 @@ def _first_value(raw: bytes) -> Any:
     content = content.lstrip(" \t\r\n")
     if not content:
         raise BadRequest("invalid JSON: EOF")
-    if deeper_than(content, MOST_DEPTH):
+    over = beyond(content, levels=MOST_DEPTH, values=MOST_VALUES)
+    if over is Bound.DEPTH:
         raise BadRequest("invalid JSON: nested too deeply", expected=f"at most {MOST_DEPTH} levels")
+    if over is Bound.VALUES:
+        raise BadRequest("invalid JSON: too many values", expected=f"at most {MOST_VALUES} values")
     try:
         value, end = _DECODER.raw_decode(content)
     except ValueError as fault:
@@ -150,15 +154,15 @@ def _first_value(raw: bytes) -> Any:
     return value
 
 
-def _float(given: str) -> float:
-    value = float(given)
+def _float(digits: str) -> float:
+    value = float(digits)
     if not math.isfinite(value):
-        raise ValueError(given)
+        raise ValueError(digits)
     return value
 
 
-def _constant(given: str) -> NoReturn:
-    raise ValueError(given)
+def _constant(word: str) -> NoReturn:
+    raise ValueError(word)
 
 
 _DECODER = json.JSONDecoder(parse_float=_float, parse_constant=_constant)

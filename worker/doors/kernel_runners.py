@@ -1,4 +1,4 @@
-"""The runners' part of the kernel door: their stream, the results of their jobs, what they can do."""
+"""Runner routes of the kernel door: stream, job results, tools."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 from flask import Blueprint, Response, g, request
 
-from worker.bearers import only
+from worker.core.errors import BadRequest
 from worker.doors.answers import SSE_HEADERS, json_answer
+from worker.doors.bearers import may_offer, only
 from worker.doors.hangup import client_of
 from worker.doors.kernel_forms import MOST_ID, body, flag, plain, query, required, storable, text
-from worker.errors import BadRequest
-from worker.executions.runners import JobResult
-from worker.parts import Parts
+from worker.doors.services import KernelServices
+from worker.remote.runners import JobResult
 
 MOST_TOOLS = 1_000
 _TIME = re.compile(
@@ -22,78 +22,82 @@ _TIME = re.compile(
 )
 
 
-def add(blueprint: Blueprint, parts: Parts, *, prefix: str) -> None:
-    _jobs(blueprint, parts, prefix)
-    _offers(blueprint, parts, prefix)
+def add(blueprint: Blueprint, services: KernelServices, *, prefix: str, shared: str) -> None:
+    """`shared` is the prefix of endpoints that agents use too."""
+    _jobs(blueprint, services, prefix)
+    _offers(blueprint, services, prefix)
+
+    @blueprint.get("/tools", endpoint=f"{shared}tools")
+    def tools() -> Response:
+        return json_answer(services.remote.runners.tools(request.args.get("prefix", "")))
 
 
-def _jobs(blueprint: Blueprint, parts: Parts, prefix: str) -> None:
-    """Where jobs come from and go to."""
-    runners = parts.remote.runners
+def _jobs(blueprint: Blueprint, services: KernelServices, prefix: str) -> None:
+    """Routes for jobs and their results."""
+    runners = services.remote.runners
 
-    @blueprint.get("/runners/stream", endpoint=f"{prefix}runner_stream")
+    @blueprint.get("/runners/stream", endpoint=f"{prefix}stream")
     def stream() -> Response:
         runner, consumer = query("runner_id", "consumer_id")
         only(g.caller, runner)
         tools = [tool.strip() for tool in request.args.get("capabilities", "").split(",")]
         wanted = _tools([tool for tool in tools if tool])
-        parts.streams.refuse_when_full()
-        frames = parts.streams.runner(runner, consumer, wanted, client_of(request.environ))
+        may_offer(g.caller, wanted)
+        services.streams.refuse_when_full()
+        frames = services.streams.runner(runner, consumer, wanted, client_of(request.environ))
         return Response(frames, mimetype="text/event-stream", headers=SSE_HEADERS)
 
     @blueprint.post("/runners/<path:id>/results", endpoint=f"{prefix}result")
     def job_result(id: str) -> Response:
         only(g.caller, id)
-        given = body()
+        fields = body()
         result = JobResult(
-            job=required(given, "job_id"),
-            id=required(given, "execution_id", most=0),
-            step=required(given, "step_id", most=0),
-            success=flag(given, "success"),
-            data=given.get("data"),
-            error=text(given, "error", most=0),
-            retryable=flag(given, "retryable"),
+            job=required(fields, "job_id"),
+            id=required(fields, "execution_id", most=0),
+            step=required(fields, "step_id", most=0),
+            success=flag(fields, "success"),
+            data=fields.get("data"),
+            error=text(fields, "error", most=0),
+            retryable=flag(fields, "retryable"),
         )
-        text(given, "consumer_id")
+        text(fields, "consumer_id")
         for name in ("started_at", "completed_at"):
-            _time(given, name)
+            _time(fields, name)
         with storable():
-            runners.result(result, g.caller)
+            runners.result(result, g.caller.name)
         return json_answer({"status": "ok"})
 
     @blueprint.post("/runners/steps/<step>/started", endpoint=f"{prefix}started")
     def started(step: str) -> Response:
-        given = body()
-        execution, runner = required(given, "execution_id", most=0), required(given, "runner_id")
+        fields = body()
+        execution, runner = required(fields, "execution_id", most=0), required(fields, "runner_id")
         only(g.caller, runner)
-        runners.started(execution, step, runner, g.caller)
+        runners.started(execution, step, runner, g.caller.name)
         return json_answer({"status": "ok"})
 
 
-def _offers(blueprint: Blueprint, parts: Parts, prefix: str) -> None:
-    """What runners can do."""
-    runners = parts.remote.runners
+def _offers(blueprint: Blueprint, services: KernelServices, prefix: str) -> None:
+    """Routes for the tools that runners offer."""
+    runners = services.remote.runners
 
     @blueprint.post("/runners/<path:id>/capabilities", endpoint=f"{prefix}capabilities")
     def capabilities(id: str) -> Response:
         only(g.caller, id)
-        runners.update_all(id, _tools(body().get("tools") or []))
+        wanted = _tools(body().get("tools") or [])
+        may_offer(g.caller, wanted)
+        runners.update_all(id, wanted)
         return json_answer({"status": "ok"})
 
     @blueprint.post("/runners/<path:id>/tools", endpoint=f"{prefix}publish")
     def publish(id: str) -> Response:
         only(g.caller, id)
-        given = body().get("tools") or []
-        if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
+        tools = body().get("tools") or []
+        if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
             raise BadRequest("tools must be a list of objects", field="tools", expected="array of objects")
-        _tools([required(each, "id") for each in given])
+        may_offer(g.caller, _tools([required(each, "id") for each in tools]))
         with storable():
-            runners.publish(plain(id, "runner_id"), [_schema(each) for each in given])
+            runners.publish(plain(id, "runner_id"), [_schema(each) for each in tools])
         return Response(status=204)
-
-    @blueprint.get("/tools", endpoint=f"{prefix}tools")
-    def tools() -> Response:
-        return json_answer(runners.tools(request.args.get("prefix", "")))
 
     @blueprint.delete("/runners/<path:id>", endpoint=f"{prefix}unregister")
     def unregister(id: str) -> Response:
@@ -102,18 +106,18 @@ def _offers(blueprint: Blueprint, parts: Parts, prefix: str) -> None:
         return Response(status=204)
 
 
-def _tools(given: Any) -> list[str]:
-    if not isinstance(given, list) or not all(isinstance(each, str) for each in given):
+def _tools(names: Any) -> list[str]:
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise BadRequest("tools must be a list of texts", field="tools", expected="array of strings")
-    if len(given) > MOST_TOOLS:
+    if len(names) > MOST_TOOLS:
         raise BadRequest(
-            "too many tools", field="tools", expected=f"at most {MOST_TOOLS}", received=len(given)
+            "too many tools", field="tools", expected=f"at most {MOST_TOOLS}", received=len(names)
         )
-    for tool in given:
+    for tool in names:
         if len(tool.encode()) > MOST_ID:
             raise BadRequest(f"tool_id exceeds maximum length of {MOST_ID} characters", field="tools")
         plain(tool, "tools")
-    return given
+    return names
 
 
 def _schema(tool: dict[str, Any]) -> dict[str, Any]:
@@ -125,7 +129,7 @@ def _schema(tool: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _time(given: dict[str, Any], name: str) -> None:
-    value = text(given, name, most=64)
+def _time(fields: dict[str, Any], name: str) -> None:
+    value = text(fields, name, most=64)
     if value and not _TIME.fullmatch(value):
         raise BadRequest(f"{name} must be an RFC 3339 time", field=name)

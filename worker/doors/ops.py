@@ -1,54 +1,53 @@
-"""The ops door: is it alive, is it ready, how is it doing."""
+"""The ops door: health, readiness, metrics."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import redis
 from flask import Blueprint, Response, request
 
-from worker.bearers import OPERATOR
-from worker.doors import kernel_metrics
+from worker.capabilities.declare import Capability
+from worker.core.errors import Unauthorized
+from worker.core.states import Lane
 from worker.doors.answers import json_answer
-from worker.doors.openapi import document
-from worker.errors import Unauthorized
-from worker.executions.states import Lane, State
-from worker.parts import Parts
-from worker.requests_count import RequestCounts
+from worker.doors.bearers import OPERATOR
+from worker.doors.metrics import render
+from worker.doors.openapi.documents import operator_document, seeker_document
+from worker.doors.own_machine import asked_from_this_machine
+from worker.doors.services import OpsServices
+from worker.payments.attention import attention
+from worker.store.health import REFUSES, SILENT, UNREACHABLE
+from worker.store.outage import StoreError, note
+from worker.store.request_counts import RequestCounts
 
 NAME = "ops"
 # A clock that has not ticked for this long counts as stopped.
 CLOCK_SECONDS = 10.0
-
-_HELP = {
-    "worker_executions_total": ("counter", "Executions by what became of them."),
-    "worker_resets_total": ("counter", "Running executions that were queued again, by reason."),
-    "worker_http_requests_total": ("counter", "Requests answered."),
-    "worker_executions": ("gauge", "Executions in the store by state."),
-    "worker_queue_depth": ("gauge", "Ids waiting in a lane."),
-    "worker_clock_age_seconds": ("gauge", "Time since any clock ticked."),
-}
+BROKEN = "broken; see the log"
+# The store is unusable in these states.
+_AWAY = (UNREACHABLE, SILENT, REFUSES)
 
 
 @dataclass(frozen=True, slots=True)
-class Ping:
-    """One thing that readiness hangs on."""
+class ReadinessCheck:
+    """One readiness check."""
 
     name: str
-    check: Callable[[], str]
+    run: Callable[[], str]
+    uses_store: bool = True
 
 
-def door(parts: Parts, counts: RequestCounts) -> Blueprint:
+def door(services: OpsServices, counts: RequestCounts) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
-    pings = [
-        Ping("store", lambda: _ping_store(parts)),
-        Ping("queue", lambda: _ping_queue(parts)),
-        Ping("clock", lambda: _ping_clock(parts)),
-        Ping("work", lambda: _ping_work(parts)),
-        Ping("books", lambda: _ping_books(parts)),
+    checks = [
+        ReadinessCheck("store", services.store_health.check),
+        ReadinessCheck("queue", lambda: _check_queue(services)),
+        ReadinessCheck("clock", lambda: _check_clock(services)),
+        ReadinessCheck("work", lambda: _check_work(services)),
+        ReadinessCheck("books", lambda: _check_books(services)),
+        ReadinessCheck("files", services.storage.check, uses_store=False),
     ]
 
     @blueprint.get("/health")
@@ -58,9 +57,7 @@ def door(parts: Parts, counts: RequestCounts) -> Blueprint:
 
     @blueprint.get("/v0/ready")
     def store_ready() -> Response:
-        try:
-            parts.client.ping()
-        except redis.RedisError:
+        if services.store_health.check() in _AWAY:
             body = {
                 "error": "service unavailable: database not reachable",
                 "code": "SERVICE_UNAVAILABLE",
@@ -71,102 +68,94 @@ def door(parts: Parts, counts: RequestCounts) -> Blueprint:
 
     @blueprint.get("/ready")
     def ready() -> Response:
-        operator_only(parts)
+        operator_only(services)
         results: dict[str, str] = {}
-        for ping in pings:
-            # the others ask the store too: one that is away is waited for once
-            away = results.get("store", "ok") != "ok"
-            results[ping.name] = "unreachable" if away else _result(ping)
+        for check in checks:
+            # The other checks use the store too; wait only once for a store that is away.
+            away = check.uses_store and results.get("store") in _AWAY
+            results[check.name] = UNREACHABLE if away else _result(check)
         failing = [name for name, result in results.items() if result != "ok"]
         body: dict[str, Any] = {"status": "failing" if failing else "ready", "checks": results}
+        if results["store"] == "ok" and (found := _attention(services)):
+            # Items for the operator's attention do not make the worker unready.
+            body["attention"] = found
         if failing:
             return json_answer({**body, "failing": failing}, 503, {"Retry-After": "5"})
         return json_answer(body)
 
     @blueprint.get("/openapi.json")
     def openapi() -> Response:
-        settings = parts.settings
-        described = document(settings.public_url, swarm=bool(settings.swarm_keys))
-        return json_answer(described, headers={"Access-Control-Allow-Origin": "*"})
+        return _described(seeker_document(services.publisher, _sold(services)))
+
+    @blueprint.get("/openapi/operator.json")
+    def operator_openapi() -> Response:
+        settings = services.settings
+        return _described(operator_document(settings.public_url, swarm=bool(settings.swarm_keys)))
 
     @blueprint.get("/metrics")
     def metrics() -> Response:
-        operator_only(parts)
+        operator_only(services)
         counts.flush()
-        stats = parts.store.stats()
-        text = _render(_samples(parts, stats)) + kernel_metrics.render(stats, _active(parts))
-        return Response(text, mimetype="text/plain; version=0.0.4")
+        return Response(render(services), mimetype="text/plain; version=0.0.4")
 
     return blueprint
 
 
-def operator_only(parts: Parts) -> None:
-    """The operator's token, where one is set."""
-    caller = parts.bearers.caller(request.remote_addr or "", request.headers.get("Authorization", ""))
+def _described(document: bytes) -> Response:
+    return Response(document, headers={"Access-Control-Allow-Origin": "*"}, mimetype="application/json")
+
+
+def operator_only(services: OpsServices) -> None:
+    """Requires the operator's token or, if none is set, a request from this machine."""
+    caller = services.bearers.caller(
+        request.remote_addr or "",
+        request.headers.get("Authorization", ""),
+        from_this_machine=asked_from_this_machine(request),
+    )
     if caller != OPERATOR:
         raise Unauthorized()
 
 
-def _result(ping: Ping) -> str:
+def _result(check: ReadinessCheck) -> str:
     try:
-        return ping.check()
-    except redis.RedisError:
-        return "unreachable"
+        return check.run()
+    except StoreError as error:
+        return UNREACHABLE if note(error, "ready") else BROKEN
 
 
-def _ping_store(parts: Parts) -> str:
-    parts.client.ping()
-    return "ok"
+def _sold(services: OpsServices) -> list[Capability]:
+    """Capabilities for sale; none while the store is away, because the routes do not depend on them."""
+    try:
+        return list(services.manifest.for_sale().values())
+    except StoreError as error:
+        note(error, "openapi")
+        return []
 
 
-def _ping_queue(parts: Parts) -> str:
-    return "ok" if len(parts.queue) < parts.settings.queue_limit else "full"
+def _attention(services: OpsServices) -> dict[str, str]:
+    try:
+        return attention(services.leg_books, services.audit_book, services.listings)
+    except StoreError as error:
+        note(error, "ready")
+        return {}
 
 
-def _ping_clock(parts: Parts) -> str:
-    age = parts.store.clock_age()
+def _check_queue(services: OpsServices) -> str:
+    return "ok" if len(services.queue) < services.settings.queue_limit else "full"
+
+
+def _check_clock(services: OpsServices) -> str:
+    age = services.store.clock_age()
     return "ok" if age is not None and age < CLOCK_SECONDS else "no clock ticks"
 
 
-def _ping_work(parts: Parts) -> str:
-    missing = [lane for lane in (Lane.EXPRESS, Lane.QUEUE) if not parts.store.takers(lane)]
-    return f"nobody takes work from: {', '.join(missing)}" if missing else "ok"
+def _check_work(services: OpsServices) -> str:
+    missing = [lane for lane in (Lane.EXPRESS, Lane.QUEUE) if not services.store.takers(lane)]
+    return f"no process takes work from: {', '.join(missing)}" if missing else "ok"
 
 
-def _ping_books(parts: Parts) -> str:
-    """Contracts older than the store's last start are not sold to before the chain has been looked at."""
-    if not parts.settings.rpc_url:
+def _check_books(services: OpsServices) -> str:
+    """Contracts older than the store's last start get no 402 until the ledger is compared with the chain."""
+    if not services.settings.rpc_url:
         return "ok"
-    return "being compared with the chain" if parts.comparison_mark.comparison_pending(0) else "ok"
-
-
-def _active(parts: Parts) -> int:
-    states = (State.PENDING, State.RUNNING, State.BLOCKED)
-    return sum(parts.store.count(parts.keys.by_state(state)) for state in states)
-
-
-def _samples(parts: Parts, stats: Mapping[str, bytes]) -> dict[str, float]:
-    samples: dict[str, float] = {
-        name: int(value) for name, value in stats.items() if name.startswith("worker_")
-    }
-    for state in State:
-        samples[f'worker_executions{{state="{state}"}}'] = parts.store.count(parts.keys.by_state(state))
-    samples['worker_queue_depth{lane="queue"}'] = len(parts.queue)
-    samples['worker_queue_depth{lane="express"}'] = int(parts.client.llen(parts.keys.express))
-    age = parts.store.clock_age()
-    if age is not None:
-        samples["worker_clock_age_seconds"] = age
-    return samples
-
-
-def _render(samples: dict[str, float]) -> str:
-    families: dict[str, list[str]] = defaultdict(list)
-    for sample, value in sorted(samples.items()):
-        families[sample.split("{")[0]].append(
-            f"{sample} {value:g}" if value < 1e6 else f"{sample} {int(value)}"
-        )
-    lines: list[str] = []
-    for family, rows in families.items():
-        kind, text = _HELP.get(family, ("untyped", family))
-        lines += [f"# HELP {family} {text}", f"# TYPE {family} {kind}", *rows]
-    return "\n".join(lines) + "\n"
+    return "being compared with the chain" if services.comparison_mark.comparison_pending(0) else "ok"

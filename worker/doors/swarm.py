@@ -1,45 +1,46 @@
-"""The swarm door: a WattSwarm runtime under `/swarm` and at the root, for kernels that have a key.
+"""The swarm door: a WattSwarm runtime under `/swarm` and at the root, for kernels with a key.
 
-Without SWARM_KEYS there is no such door: its addresses are 404 like any unknown one. `POST /execute` at the
-root belongs to the hire door; it comes here when it names no contract and its body is a kernel's.
+Without SWARM_KEYS the door does not exist and its routes are 404. `POST /execute` at the root belongs to
+the hire door; it is handled here if it names no contract and its body is a kernel's.
 """
 
 from __future__ import annotations
 
 from flask import Blueprint, Response, g, request
 
+from worker.core.errors import Problem, UnsupportedMedia
 from worker.doors.bodies import raw
 from worker.doors.hire import CONTRACT
-from worker.errors import Problem, UnsupportedMedia
-from worker.swarm import answers, serde, wire
-from worker.swarm.kernels import Kernel, Kernels, NoKey
-from worker.swarm.serving import Serving
+from worker.swarm import answers
+from worker.swarm.kernels import Kernel, KernelKeyUnknown, Kernels
+from worker.swarm.serving import SwarmRuntime
 
 NAME = "swarm"
 PREFIX = "/swarm"
-_MARK = b'"execution_id"'
+# A kernel's body contains the first of these and one of the others.
+_MARK, _MARKS = b'"execution_id"', (b'"attempt_id"', b'"task_contract"')
 
 
 def is_asked() -> bool:
-    """Whether the present request is this door's, also when it came by the root's `/execute`."""
+    """Whether this door handles the current request, including one to the root's `/execute`."""
     return request.blueprint == NAME or bool(g.get("swarm"))
 
 
 def refuse(problem: Problem) -> Response:
-    """An error in the form that a kernel shows to its operator."""
+    """An error in the format that a kernel shows to its operator."""
     response = _json(answers.error_body(problem), problem.status)
     if problem.retry_after is not None:
         response.headers["Retry-After"] = str(problem.retry_after)
-    if isinstance(problem, NoKey):
+    if isinstance(problem, KernelKeyUnknown):
         response.headers["WWW-Authenticate"] = 'Basic realm="swarm", charset="UTF-8"'
     return response
 
 
-def door(serving: Serving, kernels: Kernels) -> Blueprint:
+def door(serving: SwarmRuntime, kernels: Kernels) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
 
     def kernel() -> Kernel:
-        return kernels.who(request.headers.get("Authorization", ""))
+        return kernels.authenticate(request.headers.get("Authorization", ""), request.remote_addr or "")
 
     @blueprint.before_app_request
     def claim() -> Response | None:
@@ -79,12 +80,8 @@ def _asks_for_work() -> bool:
 
 
 def _is_a_kernels(body: bytes) -> bool:
-    if _MARK not in body:
-        return False
-    try:
-        return wire.looks_like_execute(serde.loads(body))
-    except serde.NotJson:
-        return False
+    """Matches bytes only: an untrusted body is not parsed before its key is checked."""
+    return _MARK in body and any(mark in body for mark in _MARKS)
 
 
 def _body() -> bytes:

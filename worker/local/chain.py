@@ -1,7 +1,7 @@
-"""The local chain as a service: `run` serves it until it is told to stop.
+"""The local chain as a service: `run` serves it until it is stopped.
 
-`LocalChain` is the same inside a process, for tests. What happened is kept in the state directory,
-so balances, hashes and nonces are the same after a restart.
+`LocalChain` is the same inside a process, for tests. The state directory keeps the history, so balances,
+hashes and nonces survive a restart.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ETHER = 10**18
 class LocalChain:
     """The chain, served on a loopback port.
 
-    `ether` and `dollars` say what accounts are given, once in the life of the chain. `block_time` 0
-    mines each transaction at once; N makes a block every N seconds.
+    `ether` and `dollars` are the accounts' initial balances, granted once in the life of the chain.
+    `block_time` 0 mines each transaction at once; N makes a block every N seconds.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class LocalChain:
         dollars: Mapping[str, int] | None = None,
         idle_seconds: float | None = None,
     ) -> None:
-        # Half a second of imports, paid by the process that is the chain and by no other.
+        # Takes half a second to import: only the chain process pays for it.
         from worker.local.chain_store import ChainStore
         from worker.local.evm import Evm
         from worker.local.rpc import IDLE_BLOCK_SECONDS, Node
@@ -82,7 +82,7 @@ def run(
     dollars: Mapping[str, int] | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves the chain until SIGTERM or SIGINT; `ready` hears its URL once it answers."""
+    """Serve the chain until SIGTERM or SIGINT; `ready` gets its URL once it responds."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -1,8 +1,7 @@
-"""What the local chain knows, in one SQLite file.
+"""The local chain's data, in one SQLite file.
 
-The state tries of the EVM, the blocks as they are shown, their logs and the transactions that still
-wait share one database, so a block is there with all of these or not at all. A commit is synced to
-disk before anybody hears of it.
+The EVM's state tries, the blocks as shown, their logs and the pending transactions share one database, so a
+block is stored with all of these or not at all. A commit is synced to disk before it is reported.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class ChainInUse(RuntimeError):
 
 
 class ChainStore:
-    """One file, one connection; whoever calls holds the chain's lock."""
+    """One file, one connection; the caller holds the chain's lock."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +125,7 @@ class ChainStore:
     def logs(
         self, first: int, last: int, addresses: Sequence[str], topics: Sequence[Sequence[str]]
     ) -> list[dict[str, Any]]:
-        """Logs of the blocks `first` to `last`; an empty list of addresses or of one topic means any."""
+        """Logs of the blocks `first` to `last`; an empty list of addresses or of one topic matches any."""
         where, arguments = ["block between ? and ?"], [str(first), str(last)]
         wants = {"address": addresses} | {f"topic{place}": wanted for place, wanted in enumerate(topics)}
         for column, wanted in wants.items():
@@ -136,7 +135,7 @@ class ChainStore:
         query = f"select body from logs where {' and '.join(where)} order by block, position"
         return [json.loads(row[0]) for row in self._db.execute(query, arguments)]
 
-    # transactions that wait for a block
+    # pending transactions
 
     def pool_add(self, digest: str, raw: bytes) -> None:
         self._db.execute("insert into pool (hash, raw) values (?, ?)", (digest, raw))

@@ -1,4 +1,4 @@
-"""What `worker local` proves when it is up: it is hired and paid like any worker, and every step is shown."""
+"""`worker local --prove`: hires and pays the worker like any client, and prints every step."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import urllib3
 from urllib3.exceptions import HTTPError
 
-from worker.contracts.amounts import to_atomic, to_text
-from worker.errors import Problem
-from worker.payments.networks import resolve_network
-from worker.seeker import Drawer, Limits, Listener, Order, Result, Saved, Seeker, Wallet
-from worker.seeker.http import Http
+from worker.core.amounts import to_atomic, to_text
+from worker.core.errors import Problem
+from worker.seeker import Listener, Order, PurchaseStore, Result, Saved, Seeker, SpendLimits, Wallet
+from worker.seeker.http import HttpTransport
 from worker.seeker.problems import plain
-from worker.seeker.remote import Remote
+from worker.seeker.worker_client import WorkerClient
+from worker.x402.networks import resolve_network
 
 PATIENCE_SECONDS = 30.0
 LONGEST_SECONDS = 90.0
@@ -33,19 +33,19 @@ Say = Callable[[str], None]
 
 
 def shout(text: str) -> None:
-    """At once, also into a pipe: who starts a worker reads along."""
+    """Print and flush, also into a pipe: the process that started the worker reads along."""
     print(text, flush=True)
 
 
 class NotProven(Problem):
     code = "NOT_PROVEN"
     message = "the worker did not do what it promises"
-    advice = "Look at the lines above and at the log."
+    advice = "Look at the lines above, and at worker.log in the state directory."
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What the seeker buys: a capability, its price, an input, and how many files must come of it."""
+class DemoTask:
+    """What the seeker buys: a capability, its price, an input, and how many files it must produce."""
 
     capability: str
     price: str
@@ -53,7 +53,7 @@ class Work:
     files: int | None = None
 
 
-LOGO = Work(
+LOGO = DemoTask(
     "logo-design",
     "0.50",
     {"brief": "Create a minimalist logo for TechStartup Inc", "colors": ["#FF5733", "#333333"]},
@@ -70,10 +70,10 @@ class Balances:
 
 
 def prove(facts: Mapping[str, Any], state: Path, say: Say = shout) -> int:
-    """Hires an agent of this `worker local`; 0 if everything was as promised."""
+    """Hire an agent of this `worker local`; 0 if everything was as promised."""
     began = time.monotonic()
     try:
-        work = chosen(Remote(Http(), facts["url"]).manifest())
+        work = chosen(WorkerClient(HttpTransport(), facts["url"]).manifest())
         _hire(work, facts, state, say)
     except Problem as problem:
         say(f"\nNOT PROVEN  {problem.code}: {problem.message}. {problem.advice}")
@@ -86,14 +86,14 @@ def prove(facts: Mapping[str, Any], state: Path, say: Say = shout) -> int:
     return 0
 
 
-def chosen(manifest: Mapping[str, Any]) -> Work:
-    """The logo agent where it is on offer; else the first of the author's own that publishes an example."""
+def chosen(manifest: Mapping[str, Any]) -> DemoTask:
+    """The logo agent if it is offered, else the first of the author's own that publishes an example."""
     sold = {each["name"]: each for each in manifest["capabilities"]}
     if LOGO.capability in sold:
         return LOGO
     for name, each in sold.items():
         if "example_input" in each:
-            return Work(name, each["pricing"]["amount"], each["example_input"])
+            return DemoTask(name, each["pricing"]["amount"], each["example_input"])
     raise NotProven(
         "nothing on offer can be hired without knowing its input",
         expected="a capability with a price and an example_input",
@@ -102,7 +102,7 @@ def chosen(manifest: Mapping[str, Any]) -> Work:
     )
 
 
-def _hire(work: Work, facts: Mapping[str, Any], state: Path, say: Say) -> None:
+def _hire(work: DemoTask, facts: Mapping[str, Any], state: Path, say: Say) -> None:
     def step(name: str, text: str) -> None:
         say(f"{name:<11}{text}")
 
@@ -112,7 +112,7 @@ def _hire(work: Work, facts: Mapping[str, Any], state: Path, say: Say) -> None:
             amount = seen.get("amount")
             step(name, text.format(**seen, dollars=to_text(amount) if isinstance(amount, int) else ""))
 
-    limits = Limits(
+    limits = SpendLimits(
         most=to_atomic(work.price),
         patience_s=PATIENCE_SECONDS,
         network=resolve_network(facts["network"]),
@@ -125,8 +125,8 @@ def _hire(work: Work, facts: Mapping[str, Any], state: Path, say: Say) -> None:
             raise NotProven(f"it was not done within {LONGEST_SECONDS:g} s")
         time.sleep(seconds)
 
-    wallet, drawer = Wallet(facts["seeker_key"]), Drawer(state / "seeker")
-    seeker = Seeker(wallet, drawer, limits, tell=tell, sleep=sleep)
+    wallet, purchases = Wallet(facts["seeker_key"]), PurchaseStore(state / "seeker")
+    seeker = Seeker(wallet, purchases, limits, tell=tell, sleep=sleep)
     say(f"A seeker hires {work.capability} of {facts['url']} for {work.price} test dollars.\n")
     before = balances(facts)
     step("before", _shown(before))
@@ -154,11 +154,12 @@ _TOLD = {
     "kept": ("paid", "{dollars} USDC authorized, kept on disk, then sent"),
     "working": ("working", "under way"),
     "unsure": ("unsure", "{why}; the identical payment goes out again"),
+    "busy": ("busy", "{message} ({why}); asking again in {seconds} s"),
     "done": ("completed", "the work is done and the payment has settled"),
 }
 
 
-def _check(work: Work, result: Result, saved: list[Saved], before: Balances, after: Balances) -> None:
+def _check(work: DemoTask, result: Result, saved: list[Saved], before: Balances, after: Balances) -> None:
     price = to_atomic(work.price)
     if result.doubt is not None:
         raise NotProven(f"its receipt proves nothing: {result.doubt.message}")
@@ -183,7 +184,7 @@ def _check_told(result: Result, told: Mapping[str, Any] | None) -> None:
 
 
 def balances(facts: Mapping[str, Any]) -> Balances:
-    """Both parties' test dollars, as the chain itself knows them."""
+    """Both parties' test dollars, as reported by the chain itself."""
     return Balances(*(balance(facts["rpc"], facts["asset"], facts[who]) for who in _WALLETS))
 
 
@@ -191,7 +192,7 @@ _WALLETS = ("seeker_wallet", "worker_wallet")
 
 
 def balance(rpc: str | None, asset: str, wallet: str) -> int:
-    """One wallet's balance of the asset by JSON-RPC."""
+    """One wallet's balance of the asset, by JSON-RPC."""
     call = {"to": asset, "data": _BALANCE_OF + wallet[2:].lower().rjust(64, "0")}
     asked = {"jsonrpc": "2.0", "id": 1, "method": "eth_call", "params": [call, "latest"]}
     try:
@@ -207,9 +208,9 @@ def _shown(found: Balances) -> str:
     return f"the seeker has {to_text(found.seeker)}, the worker {to_text(found.worker)} test dollars"
 
 
-def by_hand(facts: Mapping[str, Any], state: Path, work: Work = LOGO) -> list[str]:
-    """The same with curl, line by line; `worker contract` only adds the signatures."""
-    worker, key = _command(), shlex.quote(f"@{state.resolve() / 'local.json'}")
+def by_hand(facts: Mapping[str, Any], state: Path, work: DemoTask = LOGO) -> list[str]:
+    """The same purchase with curl, line by line; `worker contract` only adds the signatures."""
+    worker, key = command_name(), shlex.quote(f"@{state.resolve() / 'local.json'}")
     url, body = facts["url"], shlex.quote(json.dumps(work.input, separators=(",", ":")))
     sends = "-H 'Content-Type: application/json'"
     named = "-H \"X-Contract-ID: $(grep -o -m1 'ctr_[a-z0-9]*' contract.json)\""
@@ -228,8 +229,25 @@ def by_hand(facts: Mapping[str, Any], state: Path, work: Work = LOGO) -> list[st
     ]
 
 
-def _command() -> str:
-    """How this very program is called from a shell."""
+def what_next(facts: Mapping[str, Any], state: Path) -> list[str]:
+    """Says what to open, how to stop, where the operator's token is, and how to use another port."""
+    about, url = state / "local.json", facts["url"]
+    read = f'grep -o \'"kernel_token": "[^"]*\' {shlex.quote(str(about))} | cut -d\'"\' -f4'
+    return [
+        "It serves on.",
+        "",
+        f"  open           {url}/manifest    what can be hired; {url}/openapi.json says how",
+        f'  operator       curl -s {url}/ready -H "Authorization: Bearer $({read})"',
+        f"                 the token is in {about}, with the buyer's key and all addresses",
+        f"  log            {state / 'worker.log'}",
+        "  stop           ^C",
+        "  another port   PORT=8001 make run",
+        "",
+    ]
+
+
+def command_name() -> str:
+    """The shell command that runs this program."""
     installed = Path(sys.executable).with_name("worker")
     if not installed.exists():
         return f"{shlex.quote(sys.executable)} -m worker"

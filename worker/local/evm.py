@@ -1,7 +1,6 @@
-"""A real EVM in one process: waiting transactions, blocks, calls.
+"""A real EVM in one process: pending transactions, blocks, calls.
 
-It runs py-evm's mining chain. Nothing here is safe for two threads at once; the node that serves it
-holds a lock.
+It runs py-evm's mining chain. Nothing here is thread-safe; the node that serves it holds a lock.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from eth_utils.address import to_canonical_address
 from eth_utils.crypto import keccak
 from eth_utils.exceptions import ValidationError
 
-from worker.local import shown
-from worker.local.chain_store import ChainStore
-from worker.local.rules import (
+from worker.local import rpc_format
+from worker.local.chain_rules import (
     CHAIN_ID,
     DOLLAR,
     FAUCET_KEY,
     GAS_LIMIT,
     ZERO_ADDRESS,
     Chain,
-    Rules,
-    Tries,
+    LocalRules,
+    StateDatabase,
     genesis,
 )
+from worker.local.chain_store import ChainStore
 
 BLOB_TYPE = 3
 
 
-class Refused(Exception):
-    """A transaction or a call that the chain does not take; `data` is what a revert returned."""
+class TransactionRefused(Exception):
+    """The chain refuses a transaction or a call; `data` is what a revert returned."""
 
     def __init__(self, message: str, *, code: int = -32000, data: bytes | None = None) -> None:
         super().__init__(message)
@@ -49,8 +48,8 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Call:
-    """A message that is executed and forgotten."""
+class EvmCall:
+    """A message that is executed without changing state."""
 
     sender: bytes = ZERO_ADDRESS
     to: bytes = b""
@@ -60,7 +59,7 @@ class Call:
 
 
 class Evm:
-    """The chain: what was mined, what waits, and what a call would do."""
+    """The chain: mined blocks, pending transactions, and the result of calls."""
 
     def __init__(
         self, store: ChainStore, *, block_time: float = 0, clock: Callable[[], float] = time.time
@@ -68,13 +67,13 @@ class Evm:
         self.store = store
         self.block_time = block_time
         self._clock = clock
-        self._db = AtomicDB(Tries(store))
-        self._builder: Any = Rules.get_transaction_builder()
+        self._db = AtomicDB(StateDatabase(store))
+        self._builder: Any = LocalRules.get_transaction_builder()
         self.faucet = PrivateKey(FAUCET_KEY)
         self.faucet_address: bytes = self.faucet.public_key.to_canonical_address()
         if store.head() is None:
             block = genesis(self._db, minter=self.faucet_address, timestamp=int(clock()))
-            store.add_block(shown.block(block), [], [])
+            store.add_block(rpc_format.block(block), [], [])
             store.commit()
         self._chain = Chain(self._db)
 
@@ -84,13 +83,14 @@ class Evm:
         return int(self._clock()) + int(self.store.meta("jump") or 0)
 
     def jump(self, seconds: int) -> None:
-        """Moves the chain's clock, for tests of what ends with time."""
+        """Move the chain's clock, for tests of expiry."""
         self.store.set_meta("jump", int(self.store.meta("jump") or 0) + seconds)
         self.store.commit()
 
     def head(self) -> dict[str, Any]:
         head = self.store.head()
-        assert head is not None
+        if head is None:
+            raise RuntimeError("the chain has no block, not even its first")
         return head
 
     def head_number(self) -> int:
@@ -99,7 +99,7 @@ class Evm:
     # state
 
     def _vm(self, number: int | None = None, **header: Any) -> Any:
-        """A machine on the state after block `number`, or on the block to come."""
+        """A machine on the state after block `number`, or on the pending block."""
         if number is not None and number < self.head_number():
             at = self._chain.get_canonical_block_header_by_number(BlockNumber(number))
         else:
@@ -131,7 +131,7 @@ class Evm:
 
     # calls
 
-    def _execute(self, call: Call, gas: int, number: int | None) -> Any:
+    def _execute(self, call: EvmCall, gas: int, number: int | None) -> Any:
         state = self._vm(number, base_fee_per_gas=0).state
         unsigned = self._builder.new_unsigned_dynamic_fee_transaction(
             chain_id=CHAIN_ID,
@@ -147,16 +147,16 @@ class Evm:
         try:
             return state.apply_transaction(SpoofTransaction(unsigned, from_=call.sender))
         except (ValidationError, PyEVMError) as exc:
-            raise Refused("the call is not valid: too little gas or too small a balance") from exc
+            raise TransactionRefused("the call is not valid: too little gas or too small a balance") from exc
 
-    def call(self, call: Call, number: int | None = None) -> bytes:
+    def call(self, call: EvmCall, number: int | None = None) -> bytes:
         computation = self._execute(call, min(call.gas, GAS_LIMIT), number)
         if computation.is_error:
             raise reverted(computation)
         return bytes(computation.output)
 
-    def estimate(self, call: Call, number: int | None = None) -> int:
-        """Gas that suffices: what the call used, with the 64th that inner calls hold back; tried out."""
+    def estimate(self, call: EvmCall, number: int | None = None) -> int:
+        """Sufficient gas: what the call used plus the 64th that inner calls hold back; verified by a run."""
         most = min(call.gas, GAS_LIMIT)
         computation = self._execute(call, most, number)
         if computation.is_error:
@@ -178,12 +178,12 @@ class Evm:
 
     def waiting(self, digest: str) -> dict[str, Any] | None:
         found = next((raw for name, raw in self.store.pool() if name == digest), None)
-        return None if found is None else shown.transaction(self._builder.decode(found), None, 0)
+        return None if found is None else rpc_format.transaction(self._builder.decode(found), None, 0)
 
     def submit(self, raw: bytes) -> str:
-        """Takes a signed transaction; with no block time it is mined before this returns."""
+        """Submit a signed transaction; with no block time it is mined before this returns."""
         transaction = self._checked(raw)
-        digest = shown.octets(transaction.hash)
+        digest = rpc_format.octets(transaction.hash)
         self.store.pool_add(digest, raw)
         self.store.commit()
         if self.block_time == 0:
@@ -193,37 +193,37 @@ class Evm:
     def _checked(self, raw: bytes) -> Any:
         try:
             if raw[:1] == bytes([BLOB_TYPE]):
-                raise Refused("transaction type not supported")
+                raise TransactionRefused("transaction type not supported")
             transaction = self._builder.decode(raw)
             transaction.validate()
             transaction.check_signature_validity()
             sender = transaction.sender
-        except Refused:
+        except TransactionRefused:
             raise
-        except Exception as exc:  # the decoders raise whatever the bytes make them raise
-            raise Refused("the transaction cannot be decoded", code=-32602) from exc
+        except Exception as exc:  # malformed bytes make the decoders raise arbitrary exceptions
+            raise TransactionRefused("the transaction cannot be decoded", code=-32602) from exc
         if transaction.chain_id != CHAIN_ID:
-            raise Refused("invalid chain id for signer")
-        digest = shown.octets(transaction.hash)
+            raise TransactionRefused("invalid chain id for signer")
+        digest = rpc_format.octets(transaction.hash)
         waiting = self._pool()
         if self.store.transaction(digest) is not None or any(name == digest for name, _ in waiting):
-            raise Refused("already known")
+            raise TransactionRefused("already known")
         if transaction.nonce < self.nonce(sender):
-            raise Refused("nonce too low")
+            raise TransactionRefused("nonce too low")
         if any(tx.sender == sender and tx.nonce == transaction.nonce for _, tx in waiting):
-            raise Refused("replacement transaction underpriced")
+            raise TransactionRefused("replacement transaction underpriced")
         if transaction.gas > GAS_LIMIT or transaction.gas < transaction.intrinsic_gas:
-            raise Refused("intrinsic gas too low, or gas limit above the block's")
+            raise TransactionRefused("intrinsic gas too low, or gas limit above the block's")
         if transaction.max_fee_per_gas < self.base_fee():
-            raise Refused("max fee per gas less than block base fee")
+            raise TransactionRefused("max fee per gas less than block base fee")
         if self.balance(sender) < transaction.gas * transaction.max_fee_per_gas + transaction.value:
-            raise Refused("insufficient funds for gas * price + value")
+            raise TransactionRefused("insufficient funds for gas * price + value")
         return transaction
 
     # blocks
 
     def mine(self, only: str | None = None) -> dict[str, Any]:
-        """Makes the next block of what waits (or of one transaction), durable when this returns."""
+        """Mine a block of the pending transactions (or of one); it is durable when this returns."""
         with self._whole():
             timestamp = max(self.now(), self._chain.get_canonical_head().timestamp)
             self._chain.set_header_timestamp(timestamp)
@@ -234,14 +234,16 @@ class Evm:
                 progress, waiting = len(left) < len(waiting), left
             mixed = keccak(self._chain.header.parent_hash)
             block = self._chain.mine_block(mix_hash=mixed, coinbase=ZERO_ADDRESS)
-            body = shown.block(block)
+            body = rpc_format.block(block)
             receipts = block.get_receipts(self._chain.chaindb)
-            included = [shown.transaction(tx, block, place) for place, tx in enumerate(block.transactions)]
-            self.store.add_block(body, included, shown.receipts(block, receipts))
+            included = [
+                rpc_format.transaction(tx, block, place) for place, tx in enumerate(block.transactions)
+            ]
+            self.store.add_block(body, included, rpc_format.receipts(block, receipts))
         return body
 
     def _include(self, name: str, transaction: Any) -> bool:
-        """True when the transaction left the pool: into the block, or for good."""
+        """True if the transaction left the pool: into the block, or for good."""
         nonce = self._chain.get_vm(self._chain.header).state.get_nonce(transaction.sender)
         if transaction.nonce > nonce:
             return False
@@ -265,10 +267,10 @@ class Evm:
             self._chain = Chain(self._db)
             raise
 
-    # what the set-up does with the faucet's key
+    # set-up with the faucet's key
 
     def faucet_send(self, to: bytes, *, value: int = 0, data: bytes = b"") -> str:
-        """A transaction by the faucet in a block of its own, so that nothing else is hurried."""
+        """Send a transaction from the faucet in a block of its own, without hurrying any other."""
         unsigned = self._builder.new_unsigned_dynamic_fee_transaction(
             chain_id=CHAIN_ID,
             nonce=self.pending_nonce(self.faucet_address),
@@ -281,21 +283,21 @@ class Evm:
             access_list=(),
         )
         raw = unsigned.as_signed_transaction(self.faucet).encode()
-        digest = shown.octets(self._checked(raw).hash)
+        digest = rpc_format.octets(self._checked(raw).hash)
         self.store.pool_add(digest, raw)
         self.mine(only=digest)
         return digest
 
     def endow(self, ether: Mapping[str, int], dollars: Mapping[str, int]) -> None:
-        """Gives each account its first money, once in the life of the chain."""
-        given: list[str] = self.store.meta("endowed") or []
+        """Give each account its initial balance, once in the life of the chain."""
+        endowed: list[str] = self.store.meta("endowed") or []
         for kind, amounts in (("ether", ether), ("dollar", dollars)):
             for address, amount in amounts.items():
                 mark = f"{kind}:{address.lower()}"
-                if mark in given:
+                if mark in endowed:
                     continue
-                given.append(mark)
-                self.store.set_meta("endowed", given)
+                endowed.append(mark)
+                self.store.set_meta("endowed", endowed)
                 if kind == "ether":
                     self.faucet_send(to_canonical_address(address), value=amount)
                 else:
@@ -306,14 +308,14 @@ class Evm:
         return self.faucet_send(to_canonical_address(DOLLAR), data=data + amount.to_bytes(32, "big"))
 
 
-def reverted(computation: Any) -> Refused:
-    """What nodes answer for a call that failed, the contract's own words included."""
+def reverted(computation: Any) -> TransactionRefused:
+    """What nodes return for a failed call, including the contract's own message."""
     error = computation.error
     if not isinstance(error, Revert):
-        return Refused(f"execution failed: {type(error).__name__}")
+        return TransactionRefused(f"execution failed: {type(error).__name__}")
     data = bytes(computation.output)
     reason = "execution reverted"
     if data[:4] == bytes.fromhex("08c379a0") and len(data) >= 68:
         length = int.from_bytes(data[36:68], "big")
         reason += ": " + data[68 : 68 + min(length, 1024)].decode("utf-8", "replace")
-    return Refused(reason, code=3, data=data)
+    return TransactionRefused(reason, code=3, data=data)

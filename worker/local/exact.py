@@ -1,7 +1,7 @@
-"""A payment of scheme `exact` as a facilitator gets it, and what can be judged without a chain.
+"""A payment of scheme `exact` as a facilitator receives it, and all checks that need no chain.
 
-Both versions of the protocol become one value. The checks run in the order in which the reference
-facilitator makes them and name the same reasons, so that a resource server sees no difference.
+Both protocol versions become one value. The checks run in the reference facilitator's order and return the
+same reasons, so that a resource server sees no difference.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ DECIMAL = re.compile(r"[0-9]{1,78}\Z")
 MOST_SIGNATURE = 8192
 
 
-class Rejected(Exception):
-    """The payment is not good; `reason` is the protocol's code for why."""
+class PaymentRejected(Exception):
+    """The payment is invalid; `reason` is the protocol's code for why."""
 
     def __init__(self, reason: str, payer: str | None = None) -> None:
         super().__init__(reason)
@@ -39,8 +39,8 @@ class Rejected(Exception):
 
 
 @dataclass(frozen=True)
-class Payment:
-    """A signed authorization and what it is meant to pay for. Addresses are lower-case."""
+class ExactPayment:
+    """A signed authorization and what it should pay for. Addresses are lower-case."""
 
     version: int
     scheme: str
@@ -66,7 +66,7 @@ class Payment:
         return self.asset, self.payer, self.nonce
 
     def digest(self, chain_id: int) -> bytes:
-        """What the payer signed (EIP-712)."""
+        """The digest the payer signed (EIP-712)."""
         separator = keccak(
             DOMAIN_TYPE
             + keccak((self.domain_name or "").encode())
@@ -89,8 +89,8 @@ def word(value: int | str) -> bytes:
     return (int(value, 16) if isinstance(value, str) else value).to_bytes(32, "big")
 
 
-def read(body: Any) -> Payment:
-    """Reads `{x402Version, paymentPayload, paymentRequirements}`; anything misshapen is rejected."""
+def read(body: Any) -> ExactPayment:
+    """Parse `{x402Version, paymentPayload, paymentRequirements}`; reject anything malformed."""
     try:
         version = body["x402Version"]
         payload, wanted = body["paymentPayload"], body["paymentRequirements"]
@@ -99,12 +99,12 @@ def read(body: Any) -> Payment:
             or isinstance(version, bool)
             or payload.get("x402Version", version) != version
         ):
-            raise Rejected("invalid_x402_version")
+            raise PaymentRejected("invalid_x402_version")
         chosen = payload if version == 1 else payload["accepted"]
         signed = payload["payload"]
         authorization = signed["authorization"]
         extra = wanted.get("extra") or {}
-        return Payment(
+        return ExactPayment(
             version=version,
             scheme=_text(chosen["scheme"]),
             network=_text(wanted["network"]),
@@ -124,11 +124,11 @@ def read(body: Any) -> Payment:
             fingerprint=_fingerprint(payload, wanted),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as exc:
-        raise Rejected("invalid_payload") from exc
+        raise PaymentRejected("invalid_payload") from exc
 
 
-def check(payment: Payment, chain_id: int, now: int) -> None:
-    """Everything that the chain is not needed for, in the reference order."""
+def check(payment: ExactPayment, chain_id: int, now: int) -> None:
+    """Run every check that does not need the chain, in the reference order."""
     reject = _rejecter(payment)
     if payment.scheme != "exact":
         reject("unsupported_scheme")
@@ -153,7 +153,7 @@ def check(payment: Payment, chain_id: int, now: int) -> None:
 
 
 def chain_of(network: str) -> int | None:
-    """The chain id behind either version's name of a network."""
+    """The chain id for either version's name of a network."""
     space, _, reference = network.partition(":")
     if space == "eip155" and DECIMAL.match(reference):
         return int(reference)
@@ -164,9 +164,9 @@ def v1_name(chain_id: int) -> str | None:
     return next((name for name, known in V1_CHAINS.items() if known == chain_id), None)
 
 
-def _rejecter(payment: Payment) -> Any:
+def _rejecter(payment: ExactPayment) -> Any:
     def reject(reason: str) -> None:
-        raise Rejected(reason, payment.payer)
+        raise PaymentRejected(reason, payment.payer)
 
     return reject
 
@@ -188,7 +188,7 @@ def _match(pattern: re.Pattern[str], value: Any) -> str:
 
 
 def _number(value: Any) -> int:
-    """A decimal string, as the protocol has it; it must fit the contract's word."""
+    """Parse a decimal string, as the protocol writes it; it must fit the contract's word."""
     number = int(_match(DECIMAL, value))
     if number >= 2**256:
         raise ValueError(value)
@@ -205,7 +205,7 @@ def _signature(value: Any) -> bytes | None:
 
 
 def _fingerprint(payload: Any, wanted: Any) -> str:
-    """One value for all fields of a request, whatever the order of its keys; null means absent."""
+    """One value for all fields of a request, independent of key order; null means absent."""
     canonical = json.dumps([_pruned(payload), _pruned(wanted)], sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 

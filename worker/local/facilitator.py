@@ -1,7 +1,7 @@
 """A facilitator for laptops and tests: it verifies and settles `exact` payments on one chain.
 
-Not meant for production: it keeps what is pending in memory and asks nobody who calls for a name.
-It answers refusals with 200 and a body, as the reference facilitators do.
+Not for production: it keeps pending settlements in memory and does not authenticate callers. It returns
+refusals as 200 with a body, as the reference facilitators do.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ from typing import Any
 
 import structlog
 
-from worker.local.exact import Payment, Rejected, read, v1_name
+from worker.local.exact import ExactPayment, PaymentRejected, read, v1_name
 from worker.local.httpd import Answer, JsonServer, as_json, read_json
+from worker.schemas.validators import SchemaRefused, compile_schema, validate
+from worker.x402.bazaar import BAZAAR
+from worker.x402.facilitator_answers import EXTENSION_RESPONSES
+from worker.x402.headers import encode
 
 log = structlog.get_logger("worker.local.facilitator")
 WARNING = "this facilitator is not meant for production: pending settlements are kept in memory only"
@@ -27,10 +31,10 @@ class LocalFacilitator:
     """The facilitator, served on a loopback port."""
 
     def __init__(self, rpc_url: str, gas_key: str, port: int = 0, *, wait_s: float = 30.0) -> None:
-        # Imports web3; only the process that is the facilitator pays for it.
-        from worker.local.settlement import Settler
+        # Imports web3; only the facilitator process pays for it.
+        from worker.local.settlement import LocalSettler
 
-        self._settler = Settler(rpc_url, gas_key, wait_s=wait_s)
+        self._settler = LocalSettler(rpc_url, gas_key, wait_s=wait_s)
         self._server = JsonServer(self._handle, port)
         self.url = self._server.url
         self.port = self._server.port
@@ -91,14 +95,15 @@ class LocalFacilitator:
         try:
             payment = read(_decoded(body))
             self._settler.verify(payment)
-        except Rejected as exc:
+        except PaymentRejected as exc:
             return as_json(200, _present({"isValid": False, "invalidReason": exc.reason, "payer": exc.payer}))
         return as_json(200, {"isValid": True, "payer": _cased(payment)})
 
     def _settle(self, body: bytes) -> Answer:
         try:
-            payment = read(_decoded(body))
-        except Rejected as exc:
+            document = _decoded(body)
+            payment = read(document)
+        except PaymentRejected as exc:
             failed = {"success": False, "errorReason": exc.reason, "transaction": "", "network": ""}
             return as_json(200, failed)
         outcome = self._settler.settle(payment)
@@ -109,21 +114,40 @@ class LocalFacilitator:
             "transaction": outcome.transaction,
             "network": payment.network,
         }
-        return as_json(200, _present(answer))
+        status, content = as_json(200, _present(answer))[:2]
+        return status, content, _listing(document) if outcome.success else {}
 
 
 def _decoded(body: bytes) -> Any:
     try:
         return read_json(body)
     except ValueError as exc:
-        raise Rejected("invalid_payload") from exc
+        raise PaymentRejected("invalid_payload") from exc
+
+
+def _listing(document: Any) -> dict[str, str]:
+    """A catalog's answer about the paid endpoint: listed if its info fits its own schema."""
+    extension = document.get("paymentPayload", {}).get("extensions", {}).get(BAZAAR)
+    if not isinstance(extension, dict):
+        return {}
+    listed: dict[str, str] = {"status": "success"}
+    try:
+        problems = validate(compile_schema(extension.get("schema")), extension.get("info"))
+    except SchemaRefused as refused:
+        problems = [{"field": refused.message}]
+    if problems:
+        listed = {
+            "status": "rejected",
+            "rejectedReason": f"info does not fit its schema: {problems[0]['field']}",
+        }
+    return {EXTENSION_RESPONSES: encode({BAZAAR: listed})}
 
 
 def _present(answer: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if value is not None}
 
 
-def _cased(payment: Payment) -> str:
+def _cased(payment: ExactPayment) -> str:
     from eth_utils.address import to_checksum_address
 
     return str(to_checksum_address(payment.payer))
@@ -145,7 +169,7 @@ def run(
     *,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serves the facilitator until SIGTERM or SIGINT; `ready` hears its URL once it answers."""
+    """Serve the facilitator until SIGTERM or SIGINT; `ready` gets its URL once it responds."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())

@@ -1,21 +1,21 @@
-"""The small HTTP server under the local chain and the local facilitator: JSON in, JSON out, loopback."""
+"""The small HTTP server for the local chain and the local facilitator: JSON in, JSON out, loopback."""
 
 from __future__ import annotations
 
 import json
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from worker.nesting import deeper_than
+from worker.core.nesting import deeper_than
 
 MOST_BYTES = 2_000_000
 MOST_DEPTH = 64
 IDLE_SECONDS = 120
 
-Answer = tuple[int, bytes]
+Answer = tuple[int, bytes] | tuple[int, bytes, Mapping[str, str]]
 Handler = Callable[[str, str, bytes], Answer]
 
 
@@ -24,7 +24,7 @@ def as_json(status: int, body: Any) -> Answer:
 
 
 def read_json(body: bytes) -> Any:
-    """Reads JSON of bounded depth; ValueError for anything else."""
+    """Parse JSON of bounded depth; ValueError for anything else."""
     text = body.decode()
     if deeper_than(text, MOST_DEPTH):
         raise ValueError("nested too deeply")
@@ -72,10 +72,10 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no event."""
+        """Ignore clients that disconnect."""
 
     def hang_up(self) -> None:
-        """Ends kept-alive connections, so that a closed server looks closed to its clients."""
+        """End kept-alive connections, so that a closed server looks closed to its clients."""
         for request in list(self._open):
             self.shutdown_request(request)
 
@@ -98,16 +98,18 @@ def _request_class(handler: Handler) -> type[BaseHTTPRequestHandler]:
                 return
             self._answer(*handler("POST", self.path, self.rfile.read(int(length))))
 
-        def _answer(self, status: int, body: bytes) -> None:
+        def _answer(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
+            for name, value in (headers or {}).items():
+                self.send_header(name, value)
             if self.close_connection:
                 self.send_header("Connection", "close")
             self.end_headers()
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Requests are not logged: a payment is in them."""
+            """Do not log requests: they contain payments."""
 
     return Request

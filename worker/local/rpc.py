@@ -1,7 +1,7 @@
-"""JSON-RPC over the local EVM: what nodes answer, in the words that clients know.
+"""JSON-RPC over the local EVM, with the responses and error messages that clients expect of nodes.
 
-Beside the `eth_` calls stand a few `test_` calls that mint, move the clock and set the pace of blocks;
-this chain runs on a laptop and its money is worth nothing.
+Beside the `eth_` calls, a few `test_` calls mint, move the clock and set the block time: this chain runs on a
+laptop and its money is worth nothing.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import Any
 
 import structlog
 
-from worker.local.evm import Call, Evm, Refused
+from worker.local.chain_rules import CHAIN_ID, GAS_LIMIT
+from worker.local.evm import Evm, EvmCall, TransactionRefused
 from worker.local.httpd import read_json
-from worker.local.rules import CHAIN_ID, GAS_LIMIT
-from worker.local.shown import octets, quantity
+from worker.local.rpc_format import octets, quantity
 
 log = structlog.get_logger("worker.local.chain")
 
 PARSE_ERROR, INVALID_REQUEST, NO_METHOD, INVALID_PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 MOST_IN_A_BATCH = 500
-# A chain on which nothing happens still gets a block now and then when somebody asks for its head,
-# as every public chain does: a payment's end date can pass only on a chain whose time moves.
+# A chain without transactions still gets a block now and then when a client asks for its head, as
+# public chains do: a payment can only expire on a chain whose time advances.
 IDLE_BLOCK_SECONDS = 1
 TIP = 1_000_000
 
 
 class Node:
-    """Answers requests one at a time, and mines when it is time."""
+    """Handles requests one at a time, and mines when a block is due."""
 
     def __init__(self, evm: Evm, idle_seconds: float = IDLE_BLOCK_SECONDS) -> None:
         self.evm = evm
@@ -39,7 +39,7 @@ class Node:
         self._closed = False
 
     def answer(self, body: bytes) -> bytes:
-        """The answer to a request or a batch, as bytes; never raises."""
+        """The response to a request or a batch, as bytes; never raises."""
         try:
             request = read_json(body)
         except ValueError:
@@ -62,7 +62,7 @@ class Node:
         try:
             with self._changed:
                 result = method(self, *params)
-        except Refused as exc:
+        except TransactionRefused as exc:
             return _failed(request.get("id"), exc.code, exc.message, exc.data)
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, OverflowError):
             return _failed(request.get("id"), INVALID_PARAMS, "invalid params")
@@ -74,7 +74,7 @@ class Node:
     # blocks by the clock
 
     def keep_mining(self) -> None:
-        """Mines a block whenever the block time has passed, until closed; run it in a thread."""
+        """Mine a block whenever the block time has passed, until closed; run it in a thread."""
         last = time.monotonic()
         with self._changed:
             while not self._closed:
@@ -91,7 +91,7 @@ class Node:
     def _mine_on_time(self) -> None:
         try:
             self.evm.mine()
-        except Exception as exc:  # a full disk, say: the next block may succeed, and nothing was kept
+        except Exception as exc:  # e.g. a full disk: nothing was stored, and the next block may succeed
             log.error("chain.block_failed", error=type(exc).__name__)
 
     def close(self) -> None:
@@ -105,14 +105,14 @@ class Node:
         if not self.evm.block_time and self.evm.now() - head >= self._idle_seconds:
             self.evm.mine()
 
-    # what is asked
+    # requests
 
     def _number(self, tag: Any) -> int:
         if tag in (None, "latest", "pending", "safe", "finalized"):
             return self.evm.head_number()
         number = 0 if tag == "earliest" else _integer(tag)
         if number > self.evm.head_number():
-            raise Refused("header not found")
+            raise TransactionRefused("header not found")
         return number
 
     def block_number(self) -> str:
@@ -121,9 +121,24 @@ class Node:
 
     def block_by_number(self, tag: Any, full: bool = False) -> dict[str, Any] | None:
         self._fresh()
+        if tag == "pending":
+            return self._pending_block()
         if isinstance(tag, str) and tag.startswith("0x") and _integer(tag) > self.evm.head_number():
             return None
         return self._block(self.evm.store.block(self._number(tag)), full)
+
+    def _pending_block(self) -> dict[str, Any]:
+        """The pending block as it would be now: it is not mined, so it has no hash."""
+        head, now = self.evm.head(), self.evm.now()
+        return {
+            **head,
+            "number": quantity(int(head["number"], 16) + 1),
+            "parentHash": head["hash"],
+            "hash": None,
+            "timestamp": quantity(max(now, int(head["timestamp"], 16))),
+            "baseFeePerGas": quantity(self.evm.base_fee()),
+            "transactions": [name for name, _ in self.evm.store.pool()],
+        }
 
     def block_by_hash(self, digest: str, full: bool = False) -> dict[str, Any] | None:
         return self._block(self.evm.store.block_by_hash(digest), full)
@@ -167,7 +182,7 @@ class Node:
         if "blockHash" in wanted:
             block = self.evm.store.block_by_hash(wanted["blockHash"])
             if block is None:
-                raise Refused("unknown block")
+                raise TransactionRefused("unknown block")
             first = last = int(block["number"], 16)
         else:
             first = self._number(wanted.get("fromBlock"))
@@ -193,7 +208,7 @@ class Node:
             answer["reward"] = [[quantity(TIP) for _ in rewards] for _ in blocks]
         return answer
 
-    # for set-up and tests
+    # set-up and tests
 
     def set_block_time(self, seconds: float) -> bool:
         if not 0 <= seconds <= 3600:
@@ -265,7 +280,7 @@ def _failed(request_id: Any, code: int, message: str, data: bytes | None = None)
 
 
 def _integer(value: Any) -> int:
-    """A count: a number, or a string in either base. Never negative, never a truth value."""
+    """A count: a number, or a string in either base. Never negative, never a boolean."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise ValueError(value)
     number = int(value, 16 if value.lower().startswith("0x") else 10) if isinstance(value, str) else value
@@ -288,16 +303,16 @@ def _address(value: str) -> bytes:
 
 
 def _several(value: Any) -> list[str]:
-    """One value, several, or none for any, as filters have them."""
+    """One value, several, or none for any, as in filters."""
     found = [] if value is None else value if isinstance(value, list) else [value]
     return [octets(_octets(each)) for each in found]
 
 
-def _call(message: dict[str, Any]) -> Call:
+def _call(message: dict[str, Any]) -> EvmCall:
     data = message.get("input", message.get("data")) or "0x"
     gas = _integer(message["gas"]) if message.get("gas") is not None else GAS_LIMIT
-    return Call(
-        sender=_address(message["from"]) if message.get("from") else Call.sender,
+    return EvmCall(
+        sender=_address(message["from"]) if message.get("from") else EvmCall.sender,
         to=_address(message["to"]) if message.get("to") else b"",
         data=_octets(data),
         value=_integer(message.get("value") or 0),

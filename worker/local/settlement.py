@@ -1,7 +1,7 @@
-"""The part of the local facilitator that talks to the chain: judge, simulate, send, wait, look.
+"""The part of the local facilitator that talks to the chain: verify, simulate, send, wait, look up.
 
-A transaction's hash is known and remembered before it is sent, so that no failure of ours can lose
-it. One lock per payment: two settles of one authorization never run side by side.
+A transaction's hash is computed and stored before it is sent, so that no failure of ours can lose it. One
+lock per payment: two settlements of one authorization never run at once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from web3.exceptions import (
     Web3RPCError,
 )
 
-from worker.local.exact import Payment, Rejected, check, word
+from worker.local.exact import ExactPayment, PaymentRejected, check, word
 from worker.local.signed_transfer import (
     IS_VALID_SIGNATURE,
     WRAPPED,
@@ -42,9 +42,9 @@ from worker.local.signed_transfer import (
 log = structlog.get_logger("worker.local.facilitator")
 
 RPC_TIMEOUT = 10
-# What the client library raises when a node says no, says nothing, or says something unreadable.
+# What the client library raises when a node refuses, does not respond, or responds unreadably.
 NODE_TROUBLE = (Web3Exception, RequestException, ValueError)
-# Remembered this long after the authorization ended: from then on the transaction can only fail.
+# How long it is remembered after the authorization ended: from then on the transaction can only fail.
 PENDING_MARGIN = 600
 MOST_GAS = 1_000_000
 FAILED_CALL = ("out of gas", "invalid opcode", "execution failed")
@@ -58,12 +58,12 @@ REVERTS = (
 
 
 class NodeUnavailable(Exception):
-    """The chain did not answer; nothing is known and nothing was sent because of this."""
+    """The chain did not respond; nothing is known and nothing was sent because of this."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of a settlement; without success a hash means that money may still move."""
+class LocalSettlement:
+    """The outcome of a settlement; without success a hash means that money may still move."""
 
     success: bool
     transaction: str = ""
@@ -78,7 +78,7 @@ class _Pending:
     ends: int
 
 
-class Settler:
+class LocalSettler:
     """Verifies and settles payments on the chain behind one RPC address, paying gas with its key."""
 
     def __init__(
@@ -109,25 +109,25 @@ class Settler:
 
     # verify
 
-    def verify(self, payment: Payment) -> None:
-        """Raises Rejected unless a settlement would succeed now."""
+    def verify(self, payment: ExactPayment) -> None:
+        """Raise PaymentRejected unless a settlement would succeed now."""
         check(payment, self.chain_id, int(self._clock()))
         with _node():
             signature = self._judge_signature(payment)
             if not self._web3.eth.get_code(to_checksum_address(payment.asset)):
-                raise Rejected("asset_not_deployed_contract", payment.payer)
+                raise PaymentRejected("asset_not_deployed_contract", payment.payer)
             try:
                 self._call(self._message(payment, signature))
             except ContractLogicError as exc:
-                raise Rejected(self._reason(payment, exc), payment.payer) from exc
+                raise PaymentRejected(self._reason(payment, exc), payment.payer) from exc
 
-    def _judge_signature(self, payment: Payment) -> bytes:
-        """The bytes that the contract shall get. A payer with code judges for itself, whatever the length."""
+    def _judge_signature(self, payment: ExactPayment) -> bytes:
+        """The signature bytes to send. A payer with code judges for itself, whatever the length."""
         signature = payment.signature or b""
         has_code = bool(self._web3.eth.get_code(to_checksum_address(payment.payer)))
         if signature.endswith(WRAPPED):
             if not has_code:
-                raise Rejected("eip6492_factory_not_allowed", payment.payer)
+                raise PaymentRejected("eip6492_factory_not_allowed", payment.payer)
             signature = unwrapped(signature, payment.payer)
         if len(signature) == 65 and signature[64] in (0, 1):
             signature = signature[:64] + bytes([signature[64] + 27])
@@ -137,9 +137,9 @@ class Settler:
         elif len(signature) == 65:
             good = recovered(digest, signature) == payment.payer
         else:
-            raise Rejected("invalid_exact_evm_payload_undeployed_smart_wallet", payment.payer)
+            raise PaymentRejected("invalid_exact_evm_payload_undeployed_smart_wallet", payment.payer)
         if not good:
-            raise Rejected("invalid_exact_evm_payload_signature", payment.payer)
+            raise PaymentRejected("invalid_exact_evm_payload_signature", payment.payer)
         return signature
 
     def _wallet_accepts(self, wallet: str, digest: bytes, signature: bytes) -> bool:
@@ -150,15 +150,15 @@ class Settler:
             return False
         return answer == IS_VALID_SIGNATURE.ljust(32, b"\x00")
 
-    def _message(self, payment: Payment, signature: bytes) -> Any:
+    def _message(self, payment: ExactPayment, signature: bytes) -> Any:
         return {
             "from": self._account.address,
             "to": to_checksum_address(payment.asset),
             "data": hexed(calldata(payment, signature)),
         }
 
-    def _reason(self, payment: Payment, error: ContractLogicError) -> str:
-        """Why the simulation failed: the contract's words if known, else its nonce and balance."""
+    def _reason(self, payment: ExactPayment, error: ContractLogicError) -> str:
+        """Why the simulation failed: the contract's message if known, else its nonce and balance."""
         words = str(error).lower()
         for part, reason in REVERTS:
             if part in words:
@@ -184,7 +184,7 @@ class Settler:
         return self._call({"to": to_checksum_address(contract), "data": hexed(data)})
 
     def _call(self, message: Any) -> bytes:
-        """Runs a call with bounded gas: the payer's wallet may be anything. Failing is an answer."""
+        """Run a call with bounded gas: the payer's wallet may be anything. A failed call is a result."""
         try:
             return bytes(self._web3.eth.call(message | {"gas": MOST_GAS}))
         except Web3RPCError as exc:
@@ -194,32 +194,32 @@ class Settler:
 
     # settle
 
-    def settle(self, payment: Payment) -> Outcome:
-        """Moves the money, or goes on with the transaction that already is under way for it."""
+    def settle(self, payment: ExactPayment) -> LocalSettlement:
+        """Move the money, or continue with the transaction already in flight for it."""
         with self._locks.hold(payment.key):
             self._forget_ended()
             pending = self._pending.get(payment.key)
             if pending is not None:
                 if pending.fingerprint != payment.fingerprint:
-                    return Outcome(False, reason="invalid_transaction_state")
+                    return LocalSettlement(False, reason="invalid_transaction_state")
                 if self._still_sent(pending):
                     return self._wait(payment, pending)
                 self._pending.pop(payment.key, None)
             try:
                 self.verify(payment)
                 pending = self._send(payment)
-            except Rejected as exc:
-                return Outcome(False, reason=exc.reason)
+            except PaymentRejected as exc:
+                return LocalSettlement(False, reason=exc.reason)
             return self._wait(payment, pending)
 
-    def _send(self, payment: Payment) -> _Pending:
+    def _send(self, payment: ExactPayment) -> _Pending:
         with self._sending:
             with _node():
                 message = self._message(payment, self._judge_signature(payment))
                 try:
                     gas = self._web3.eth.estimate_gas(message)
                 except ContractLogicError as exc:
-                    raise Rejected(self._reason(payment, exc), payment.payer) from exc
+                    raise PaymentRejected(self._reason(payment, exc), payment.payer) from exc
                 tip = self._web3.eth.max_priority_fee
                 base = self._web3.eth.get_block("latest").get("baseFeePerGas", 0)
                 nonce = self._web3.eth.get_transaction_count(self._account.address, "pending")
@@ -234,17 +234,17 @@ class Settler:
             log.info("facilitator.sending", transaction=transaction)
             if not self._broadcast(pending):
                 self._pending.pop(payment.key, None)
-                raise Rejected("transaction_failed", payment.payer)
+                raise PaymentRejected("transaction_failed", payment.payer)
             return pending
 
     def _broadcast(self, pending: _Pending) -> bool:
-        """False only when the node said no; silence leaves the transaction under way."""
+        """False only if the node refused; without a response the transaction counts as in flight."""
         try:
             self._web3.eth.send_raw_transaction(pending.raw)
         except NODE_TROUBLE as exc:
             if isinstance(exc, Web3RPCError) and not isinstance(exc, RequestTimedOut):
                 return "already known" in str(exc).lower()
-            log.warning("facilitator.node_silent", transaction=pending.transaction)
+            log.warning("facilitator.node_unanswered", transaction=pending.transaction)
         return True
 
     def _still_sent(self, pending: _Pending) -> bool:
@@ -257,7 +257,7 @@ class Settler:
             return True
         return True
 
-    def _wait(self, payment: Payment, pending: _Pending) -> Outcome:
+    def _wait(self, payment: ExactPayment, pending: _Pending) -> LocalSettlement:
         deadline = time.monotonic() + self._wait_s
         pause = 0.02
         receipt = self._receipt(pending)
@@ -265,18 +265,18 @@ class Settler:
             left = deadline - time.monotonic()
             if left <= 0:
                 log.info("facilitator.pending", transaction=pending.transaction)
-                return Outcome(False, pending.transaction, "settlement_pending")
+                return LocalSettlement(False, pending.transaction, "settlement_pending")
             time.sleep(min(pause, left))
             pause = min(pause * 1.5, 0.5)
             receipt = self._receipt(pending)
         money = receipt["status"] == 1 and moved(payment, receipt["logs"])
         self._pending.pop(payment.key, None)
         if receipt["status"] != 1:
-            return Outcome(False, pending.transaction, "transaction_failed")
+            return LocalSettlement(False, pending.transaction, "transaction_failed")
         if not money:
-            return Outcome(False, pending.transaction, "invalid_exact_evm_transfer_event_mismatch")
+            return LocalSettlement(False, pending.transaction, "invalid_exact_evm_transfer_event_mismatch")
         log.info("facilitator.settled", transaction=pending.transaction)
-        return Outcome(True, pending.transaction)
+        return LocalSettlement(True, pending.transaction)
 
     def _receipt(self, pending: _Pending) -> Any:
         try:
@@ -292,7 +292,7 @@ class Settler:
 
 
 class _Locks:
-    """A lock for each key that somebody holds or waits for, and none for the rest."""
+    """Per-key locks, kept only while a thread holds or waits for them."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -317,7 +317,7 @@ class _Locks:
 
 @contextmanager
 def _node() -> Iterator[None]:
-    """Whatever the client library raises about the node becomes one error; contract answers pass."""
+    """Map whatever the client library raises about the node to one error; let contract errors pass."""
     try:
         yield
     except ContractLogicError:

@@ -1,4 +1,4 @@
-"""The bytes of a signed transfer: what the contract is sent, what a signature recovers to, what logs show."""
+"""The bytes of a signed transfer: the contract's input, signature recovery, and the logs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from eth_abi.abi import decode
 from eth_keys.datatypes import Signature
 from eth_utils.crypto import keccak
 
-from worker.local.exact import Payment, Rejected, word
+from worker.local.exact import ExactPayment, PaymentRejected, word
 
 TRANSFER = keccak(b"Transfer(address,address,uint256)")
 AUTHORIZATION_USED = keccak(b"AuthorizationUsed(address,bytes32)")
-# Both the selector of a wallet's question and its answer yes (EIP-1271).
+# Both the selector of the wallet call and its return value for yes (EIP-1271).
 IS_VALID_SIGNATURE = keccak(b"isValidSignature(bytes32,bytes)")[:4]
-# Ends a signature made before the wallet was deployed (EIP-6492).
+# Suffix of a signature made before the wallet was deployed (EIP-6492).
 WRAPPED = bytes.fromhex("6492" * 16)
 
 
-def calldata(payment: Payment, signature: bytes) -> bytes:
+def calldata(payment: ExactPayment, signature: bytes) -> bytes:
     arguments = "address,address,uint256,uint256,uint256,bytes32"
     if len(signature) == 65:
         selector = keccak(f"transferWithAuthorization({arguments},uint8,bytes32,bytes32)".encode())[:4]
@@ -32,7 +32,7 @@ def hexed(value: bytes) -> str:
 
 
 def tail(value: bytes) -> bytes:
-    """Bytes as contracts read them: length, content, zeros to a full word."""
+    """Bytes in ABI encoding: length, content, zeros to a full word."""
     return word(len(value)) + value + b"\x00" * (-len(value) % 32)
 
 
@@ -40,8 +40,8 @@ def unwrapped(signature: bytes, payer: str) -> bytes:
     """The inner signature of a wallet that was not deployed when it signed (EIP-6492)."""
     try:
         _factory, _deploy, inner = decode(["address", "bytes", "bytes"], signature[:-32])
-    except Exception as exc:  # the decoder raises whatever the bytes make it raise
-        raise Rejected("invalid_exact_evm_payload_signature", payer) from exc
+    except Exception as exc:  # malformed bytes make the decoder raise arbitrary exceptions
+        raise PaymentRejected("invalid_exact_evm_payload_signature", payer) from exc
     return bytes(inner)
 
 
@@ -49,12 +49,12 @@ def recovered(digest: bytes, signature: bytes) -> str | None:
     try:
         plain = Signature(signature[:64] + bytes([signature[64] - 27]))
         return str(plain.recover_public_key_from_msg_hash(digest).to_address())
-    except Exception:  # bytes that are no signature at all
+    except Exception:  # bytes that are not a signature
         return None
 
 
-def moved(payment: Payment, logs: Any) -> bool:
-    """Whether these logs of one transaction show the nonce spent and the money with its payee."""
+def moved(payment: ExactPayment, logs: Any) -> bool:
+    """Whether the logs of one transaction show that the nonce was spent and the payee got the money."""
     payer = word(payment.payer)
     spent = (AUTHORIZATION_USED, payer, payment.nonce)
     paid = (TRANSFER, payer, word(payment.to))

@@ -1,4 +1,4 @@
-"""`worker local`: store, web and work started as in production, watched, and ended together."""
+"""`worker local`: store, web and work started as in production, supervised, and stopped together."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import IO, Any, TextIO
 
 import structlog
 
-from worker.local.lifeline import death_signal
-from worker.local.secrets import local_secrets
+from worker.core.local_secrets import local_secrets
+from worker.core.logs import configure
+from worker.core.processes import web_command
+from worker.core.settings import BadSetting, BadStart, Settings
+from worker.core.values import address_of
+from worker.local.parent_guard import death_signal
 from worker.local.valkey import EmbeddedStore, EmbeddedStoreFailed, free_port
-from worker.logs import configure
-from worker.payments.networks import resolve_network
-from worker.processes import web_command
-from worker.settings import BadSetting, BadStart, Settings
-from worker.values import address_of
+from worker.x402.networks import resolve_network
 
 log = structlog.get_logger()
 
@@ -35,8 +36,12 @@ READY_SECONDS = 60.0
 GAS_WEI = 10**21
 SEEKER_DOLLARS = 1_000_000_000
 STOP_SECONDS = 30.0
+# Log file while a proof is shown, and how many of its lines are printed if the proof fails.
+LOG, LOG_LINES = "worker.log", 30
 PORT_SECONDS = 2.0
 _RESTART_AFTER = 1.0
+WORKING = (sys.executable, "-m", "worker", "work")
+RELOADING = (sys.executable, "-m", "worker.local.reload")
 
 
 @dataclass
@@ -48,12 +53,18 @@ class Program:
     environ: Mapping[str, str]
     process: subprocess.Popen[bytes] | None = None
     started: float = 0.0
+    log: IO[str] | None = None
 
     def start(self) -> None:
         self.started = time.monotonic()
-        # In a session of its own: a terminal's ^C reaches the tree, which ends its children in order.
+        # In its own session: a terminal's ^C reaches the tree, which stops its children in order.
         self.process = subprocess.Popen(
-            self.command, env=dict(self.environ), preexec_fn=death_signal(), start_new_session=True
+            self.command,
+            env=dict(self.environ),
+            preexec_fn=death_signal(),
+            start_new_session=True,
+            stdout=self.log,
+            stderr=self.log,
         )
 
     @property
@@ -67,30 +78,42 @@ class NotReady(Exception):
 
 @dataclass
 class LocalTree:
-    """Starts what the environment does not name already."""
+    """Starts every program that the environment does not already name."""
 
     environ: dict[str, str]
     work_trees: int = 1
+    work_command: Sequence[str] = WORKING
     programs: list[Program] = field(default_factory=list)
     _ports: list[tuple[str, int]] = field(default_factory=list)
     _stop: bool = False
     _stop_seconds: float = STOP_SECONDS
     _proving: bool = False
+    _log: TextIO | None = None
     _parent: int = field(default_factory=os.getppid)
 
-    def run(self, *, once: bool = False, prove: Callable[[dict[str, Any]], int] | None = None) -> int:
-        """Until SIGTERM, SIGINT or the end of the parent; with `once` until the proof is done."""
+    def run(
+        self,
+        *,
+        once: bool = False,
+        prove: Callable[[dict[str, Any]], int] | None = None,
+        log_to_file: bool = False,
+    ) -> int:
+        """Run until SIGTERM, SIGINT or the end of the parent; with `once` until the proof is done."""
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, self._on_stop)
         state = Path(self.environ.get("WORKER_STATE_DIR") or "var").resolve()
         state.mkdir(parents=True, exist_ok=True)
-        with _alone(state):
+        with _alone(state), ExitStack() as closing:
+            if log_to_file:
+                self._log = closing.enter_context((state / LOG).open("w"))
             return self._run(state, once, prove)
 
     def _run(self, state: Path, once: bool, prove: Callable[[dict[str, Any]], int] | None) -> int:
         about = state / "local.json"
         about.unlink(missing_ok=True)
         environ = {**local_secrets(state), **_given(self.environ), "WORKER_STATE_DIR": str(state)}
+        if not _usable(environ):
+            return 2
         store = None if environ.get("REDIS_URL") else EmbeddedStore(state)
         try:
             if store is not None:
@@ -98,7 +121,7 @@ class LocalTree:
             if not environ.get("FACILITATOR_URL"):
                 self._start_chain(environ, state)
             settings = Settings.load(environ)
-            configure(settings)
+            configure(settings, self._log)
             self._stop_seconds = max(STOP_SECONDS, settings.handback_grace + 10)
             self._wait_for_port(settings.port)
             self._start(environ)
@@ -117,9 +140,11 @@ class LocalTree:
             return 0
         except NotReady as why:
             log.error("local.not_ready", missing=str(why))
+            self._show_log(state)
             return 1
         except EmbeddedStoreFailed as why:
             log.error("local.store_failed", reason=str(why))
+            self._show_log(state)
             return 1
         finally:
             about.unlink(missing_ok=True)
@@ -127,8 +152,18 @@ class LocalTree:
             if store is not None:
                 store.stop()
 
+    def _show_log(self, state: Path) -> None:
+        """The end of the log file, if there is one: it says why the worker did not start."""
+        if self._log is None or self._stop:
+            return
+        self._log.flush()
+        lines = (state / LOG).read_text(errors="replace").splitlines()
+        print(
+            "\n".join(["The worker did not start. The end of its log:", "", *lines[-LOG_LINES:]]), flush=True
+        )
+
     def _prove(self, prove: Callable[[dict[str, Any]], int], facts: dict[str, Any]) -> int:
-        """A proof waits for answers, so whoever ends the tree meanwhile must end the proof too."""
+        """A proof waits for responses, so ending the tree meanwhile must end the proof too."""
         self._proving = not self._stop
         try:
             return prove(facts) if self._proving else 0
@@ -137,11 +172,11 @@ class LocalTree:
 
     @property
     def _over(self) -> bool:
-        """Asked to stop, or the parent is gone: looked up, as a death signal follows its thread, not it."""
+        """Asked to stop, or the parent is gone: checked, as a death signal follows its thread, not it."""
         return self._stop or os.getppid() != self._parent
 
     def _wait_for_port(self, port: int) -> None:
-        """A web process of a tree that was killed may need a moment; anybody else's port is refused."""
+        """Wait for the web process of a killed tree to end; refuse a port that another program holds."""
         until = time.monotonic() + PORT_SECONDS
         while not self._over:
             with socket.socket() as probe:
@@ -156,7 +191,7 @@ class LocalTree:
             time.sleep(0.1)
 
     def _start_chain(self, environ: dict[str, str], state: Path) -> None:
-        """A chain with a test dollar, and a facilitator on it."""
+        """Start a chain with a test dollar, and a facilitator on it."""
         rpc, facilitator = free_port(), free_port()
         environ["RPC_URL"] = f"http://127.0.0.1:{rpc}"
         environ["FACILITATOR_URL"] = f"http://127.0.0.1:{facilitator}"
@@ -174,14 +209,14 @@ class LocalTree:
             str(facilitator),
         ]
         for name, command, port in (("chain", chain, rpc), ("facilitator", settling, facilitator)):
-            self.programs.append(Program(name, command, environ))
+            self.programs.append(Program(name, command, environ, log=self._log))
             self.programs[-1].start()
             self._ports.append((name, port))
 
     def _start(self, environ: dict[str, str]) -> None:
-        work = [sys.executable, "-m", "worker", "work"]
-        begun = [Program("web", web_command(), environ)]
-        begun += [Program("work", work, environ) for _ in range(self.work_trees)]
+        work = list(self.work_command)
+        begun = [Program("web", web_command(), environ, log=self._log)]
+        begun += [Program("work", work, environ, log=self._log) for _ in range(self.work_trees)]
         for program in begun:
             program.start()
         self.programs += begun
@@ -229,14 +264,19 @@ class LocalTree:
 
 
 def _given(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without settings that are empty: those count as absent."""
+    """The environment without empty settings, which count as absent."""
     known = set(Settings.names())
     return {name: value for name, value in environ.items() if value.strip() or name not in known}
 
 
+def _usable(environ: Mapping[str, str]) -> bool:
+    """Whether agents and configuration are usable. Runs in a separate process, which prints every mistake."""
+    return subprocess.run([sys.executable, "-m", "worker", "check", "--quiet"], env=environ).returncode == 0
+
+
 @contextmanager
 def _alone(state: Path) -> Iterator[None]:
-    """Holds a state directory; a second tree must not touch what tells others about the first."""
+    """Lock a state directory; a second tree must not overwrite the first one's description."""
     with (state / "local.lock").open("a+") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -261,8 +301,21 @@ def _ready(settings: Settings) -> str:
     try:
         with urllib.request.urlopen(request, timeout=2) as answer:
             return str(json.load(answer)["status"])
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return _why_not(refused)
     except (OSError, ValueError) as error:
         return f"not ready: {type(error).__name__}"
+
+
+def _why_not(refused: urllib.error.HTTPError) -> str:
+    """The reasons from /ready, by subject."""
+    try:
+        told = json.load(refused)
+        reasons = [f"{name}: {told['checks'][name]}" for name in told["failing"]]
+    except (OSError, ValueError, LookupError, TypeError):
+        return f"not ready: HTTP {refused.code}"
+    return f"not ready: {'; '.join(reasons)}"
 
 
 def _facts(settings: Settings, environ: Mapping[str, str]) -> dict[str, Any]:
@@ -285,7 +338,7 @@ def _facts(settings: Settings, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
-    """Whole or not at all, and nobody else's to read: it holds secrets."""
+    """Write atomically, readable by the owner only: the file contains secrets."""
     fresh = path.with_suffix(".new")
     fresh.unlink(missing_ok=True)
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

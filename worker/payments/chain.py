@@ -1,54 +1,56 @@
-"""What the chain says about our money: the last word when a settlement's outcome is unknown.
+"""Chain evidence about our money: decides when a settlement's outcome is unknown.
 
-A payment is proven by one transaction that shows `AuthorizationUsed(payer, nonce)` directly followed
+A payment is proven by one transaction in which `AuthorizationUsed(payer, nonce)` is directly followed
 by the asset's `Transfer(payer, payTo, amount)`. Directly, because a payer may put several transfers
 into one transaction, and one transfer must not prove two payments. `authorizationState` alone proves
-nothing: a cancelled nonce looks used. Only the clock and the command line ask; web3 is imported when
-they first do.
+nothing: a cancelled nonce looks used. Only the clock and the command line query the chain; web3 is
+imported on their first query.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
-from worker.errors import Unavailable
+from worker.core.errors import Unavailable
+from worker.payments.standing import Round, Wanted
 
 MICROSECONDS = 1_000_000
 # keccak256 of the events' signatures
 TRANSFER = "0xddf252ad1be2c89b69c2b068fc378daa952ba7f163c4a11628f55a4df523b3ef"
 AUTHORIZATION_USED = "0x98de503528ee59b575ef0c0a2576a82497bfc029a5685b209e9ec333479b10a5"
-AUTHORIZATION_CANCELED = "0x1cdd46ff242716cdaa72d159d339a485b3438398348d68f09d7c8c0a59353d81"
 # the first four bytes of the functions' hashes
-AUTHORIZATION_STATE = "0xe94a0102"
 BALANCE_OF = "0x70a08231"
+
+_HOUR_US = 3_600 * MICROSECONDS
+_MOST_HOURS = 1_000
 
 Authorization = tuple[str, str]
 """A payer's address and the nonce of the authorization, both as hex."""
 
 
 class ChainUnavailable(Unavailable):
-    """The chain could not be asked, or its answer cannot be trusted."""
+    """The chain could not be reached, or its answer cannot be trusted."""
 
     code = "CHAIN_UNAVAILABLE"
-    message = "the chain cannot be asked right now"
-    advice = "Check RPC_URL; nothing was concluded from the missing answer."
+    message = "the chain is unavailable"
+    advice = "Check RPC_URL. No payment was changed."
 
 
 @dataclass(frozen=True)
 class Head:
-    """The newest block that is deep enough to be believed."""
+    """The newest block deep enough to be trusted."""
 
     block: int
     time_us: int
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """The transaction that proves something, and when it happened."""
+class ChainProof:
+    """The transaction that proves something, and its time."""
 
     tx_hash: str
     block: int
@@ -57,7 +59,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Transfer:
-    """Money that arrived. `nonce` is that of the authorization that moved it, if one did."""
+    """An incoming transfer. `nonce` is that of the authorization that moved it, if any."""
 
     tx_hash: str
     log_index: int
@@ -70,48 +72,47 @@ class Transfer:
 
 
 class ChainEvidence(Protocol):
-    """What is asked of a chain. Addresses and hashes come back in lower case; blocks are inclusive.
+    """Port for chain queries. Addresses and hashes are returned in lower case; block ranges are inclusive.
 
-    Every method may raise ChainUnavailable. None means: not there up to `head()` as it was before
-    the call. So a payment whose end date lies before `head().time_us` and that then is not found
-    can never land.
+    Every method may raise ChainUnavailable. None means: not found up to `head()` as it was before
+    the call. So a payment that ended before `head().time_us` and is not found afterwards can never
+    land.
     """
 
     def head(self) -> Head:
-        """The newest block deep enough to be believed."""
+        """The newest block deep enough to be trusted."""
         ...
 
     def block_at(self, time_us: int) -> int:
-        """The first block that is not older than a time; the one after the head if none is."""
+        """The first block at or after a time; the one after the head if there is none."""
         ...
 
     def balance(self, address: str) -> int:
-        """What an account holds now, in atomic units."""
-        ...
-
-    def transfer_of(
-        self, authorization: Authorization, pay_to: str, amount: int, asset: str, from_block: int
-    ) -> Evidence | None:
-        """The transaction in which this authorization paid exactly this."""
-        ...
-
-    def authorization_cancelled(self, authorization: Authorization, from_block: int) -> Evidence | None:
-        """The transaction in which the payer cancelled the authorization."""
+        """Current balance of an account, in atomic units."""
         ...
 
     def transfers_to(self, pay_to: str, from_block: int, to_block: int) -> list[Transfer]:
-        """All money that arrived at an address, oldest first."""
+        """All transfers to an address, oldest first."""
         ...
 
     def confirm(
         self, tx_hash: str, authorization: Authorization, pay_to: str, amount: int, asset: str
-    ) -> Evidence | None:
+    ) -> ChainProof | None:
         """The transaction with this hash, if it is deep enough and proves this payment."""
+        ...
+
+    def standings(self, wanted: Sequence[Wanted]) -> Round:
+        """Standings of all these payments, queried in one round."""
         ...
 
 
 class RpcChain:
-    """Evidence from a node. `confirmations` blocks must lie on top of what is believed."""
+    """Chain evidence from a node. Blocks are trusted with `confirmations` blocks on top of them.
+
+    With `proof_blocks` on top a block is final; None: use the network's own `safe` block, where the node
+    knows one. With `mines_on_demand` a chain without new blocks counts as up to date as long as no
+    transaction is pending: on a developer's chain the next block may never come.
+    """
 
     def __init__(
         self,
@@ -120,6 +121,8 @@ class RpcChain:
         chain_id: int,
         *,
         confirmations: int = 0,
+        proof_blocks: int | None = None,
+        mines_on_demand: bool = False,
         chunk: int = 2_000,
         timeout_s: float = 10.0,
     ) -> None:
@@ -127,12 +130,15 @@ class RpcChain:
         self._asset = asset.lower()
         self._chain_id = chain_id
         self._confirmations = confirmations
+        self._proof_blocks = proof_blocks
+        self._mines_on_demand = mines_on_demand
+        self._hours: dict[int, int] = {}
         self._chunk = chunk
         self._timeout_s = timeout_s
 
     @cached_property
     def _eth(self) -> Any:
-        """The node, once it has shown that it serves the chain that we mean."""
+        """The node, after checking that it serves the expected chain."""
         from web3 import HTTPProvider, Web3
 
         options = {"timeout": self._timeout_s}
@@ -151,7 +157,16 @@ class RpcChain:
 
     def _head(self) -> Head:
         number = max(0, int(self._eth.block_number) - self._confirmations)
-        return Head(number, self._time_us(number))
+        return self._up_to_date(Head(number, self._time_us(number)))
+
+    def _up_to_date(self, head: Head) -> Head:
+        """The same block with the current time if the chain is idle: the next block is empty."""
+        if not self._mines_on_demand:
+            return head
+        pending = self._eth.get_block("pending")
+        if pending["transactions"] or int(pending.get("number") or 0) <= head.block:
+            return head
+        return Head(head.block, max(head.time_us, int(pending["timestamp"]) * MICROSECONDS))
 
     def _time_us(self, number: int) -> int:
         return int(self._eth.get_block(number)["timestamp"]) * MICROSECONDS
@@ -171,36 +186,10 @@ class RpcChain:
         with _asking():
             return self._number(self._asset, BALANCE_OF, _word(address))
 
-    def transfer_of(
-        self, authorization: Authorization, pay_to: str, amount: int, asset: str, from_block: int
-    ) -> Evidence | None:
-        with _asking():
-            head = self._head()
-            if not self._spent(authorization, asset):
-                return None
-            for log in self._authorization_logs(
-                AUTHORIZATION_USED, authorization, asset, from_block, head.block
-            ):
-                found = self._proof(_hex(log["transactionHash"]), authorization, pay_to, amount, asset)
-                if found is not None:
-                    return found
-            return None
-
-    def authorization_cancelled(self, authorization: Authorization, from_block: int) -> Evidence | None:
-        with _asking():
-            head = self._head()
-            if not self._spent(authorization, self._asset):
-                return None
-            topic = AUTHORIZATION_CANCELED
-            for log in self._authorization_logs(topic, authorization, self._asset, from_block, head.block):
-                number = int(log["blockNumber"])
-                return Evidence(_hex(log["transactionHash"]), number, self._time_us(number))
-            return None
-
     def transfers_to(self, pay_to: str, from_block: int, to_block: int) -> list[Transfer]:
         with _asking():
             if to_block > self._head().block:
-                raise ChainUnavailable("the node has not seen the last block asked for", received=to_block)
+                raise ChainUnavailable("the node has not seen the last requested block", received=to_block)
             topics = [TRANSFER, None, _word(pay_to)]
             nonces: dict[str, dict[int, str]] = {}
             times: dict[int, int] = {}
@@ -223,29 +212,46 @@ class RpcChain:
 
     def confirm(
         self, tx_hash: str, authorization: Authorization, pay_to: str, amount: int, asset: str
-    ) -> Evidence | None:
+    ) -> ChainProof | None:
         with _asking():
             return self._proof(tx_hash, authorization, pay_to, amount, asset)
 
-    # what the answers are made of
+    def standings(self, wanted: Sequence[Wanted]) -> Round:
+        # Imported here: lookup imports this module.
+        from worker.payments.lookup import Lookup
+
+        with _asking():
+            return Lookup(self._eth, self._heads(), self._chunk).run(wanted, self._first_block)
+
+    def _heads(self) -> tuple[Head, Head]:
+        """The newest trusted block, and the newest final one."""
+        from worker.payments.lookup import safe_block
+
+        head = self._head()
+        if self._proof_blocks is None:
+            proven = min(safe_block(self._eth, head.block), head.block)
+        else:
+            proven = max(0, head.block - self._proof_blocks)
+        return head, head if proven == head.block else Head(proven, self._time_us(proven))
+
+    def _first_block(self, time_us: int) -> int:
+        """`block_at` for the start of that hour, cached."""
+        hour = min(time_us, self._head().time_us) // _HOUR_US
+        if hour not in self._hours:
+            found = self.block_at(hour * _HOUR_US)
+            if len(self._hours) > _MOST_HOURS:
+                self._hours.clear()
+            self._hours[hour] = found
+        return self._hours[hour]
+
+    # Building blocks of the queries
 
     def _number(self, contract: str, selector: str, *words: str) -> int:
         data = selector + "".join(word[2:] for word in words)
         answer = bytes(self._eth.call({"to": _checksummed(contract), "data": data}))
         if len(answer) != 32:
-            raise ChainUnavailable("the asset does not answer like a dollar with signed transfers")
+            raise ChainUnavailable("the asset does not behave like USDC with EIP-3009 transfers")
         return int.from_bytes(answer, "big")
-
-    def _spent(self, authorization: Authorization, asset: str) -> bool:
-        """Cheap and without a range of blocks; when it says no there is nothing to search for."""
-        payer, nonce = authorization
-        return self._number(asset, AUTHORIZATION_STATE, _word(payer), nonce) != 0
-
-    def _authorization_logs(
-        self, topic: str, authorization: Authorization, asset: str, first: int, last: int
-    ) -> Iterator[Any]:
-        payer, nonce = authorization
-        return self._logs(asset, [topic, _word(payer), nonce.lower()], first, last)
 
     def _logs(self, asset: str, topics: list[str | None], first: int, last: int) -> Iterator[Any]:
         for start in range(first, last + 1, self._chunk):
@@ -267,7 +273,7 @@ class RpcChain:
 
     def _proof(
         self, tx_hash: str, authorization: Authorization, pay_to: str, amount: int, asset: str
-    ) -> Evidence | None:
+    ) -> ChainProof | None:
         receipt = self._receipt(tx_hash)
         if receipt is None or receipt["status"] != 1:
             return None
@@ -278,10 +284,10 @@ class RpcChain:
         wanted = (payer, nonce, pay_to.lower(), amount)
         if wanted not in [found for _, found in signed_transfers(receipt["logs"], asset)]:
             return None
-        return Evidence(_hex(receipt["transactionHash"]), number, self._time_us(number))
+        return ChainProof(_hex(receipt["transactionHash"]), number, self._time_us(number))
 
     def _nonces(self, tx_hash: str) -> dict[int, str]:
-        """For each transfer of a transaction that an authorization moved: its log's index and the nonce."""
+        """For each transfer in a transaction that an authorization moved: its log index and the nonce."""
         receipt = self._receipt(tx_hash)
         if receipt is None:
             raise ChainUnavailable("the node shows a log without its transaction")
@@ -289,7 +295,7 @@ class RpcChain:
 
 
 def signed_transfers(logs: Any, asset: str) -> Iterator[tuple[int, tuple[str, str, str, int]]]:
-    """Pairs each spent authorization with the transfer that directly follows it in the asset's log."""
+    """Pairs each spent authorization with the transfer directly after it in the asset's log."""
     spent: tuple[str, str] | None = None
     for log in logs:
         topics = [_hex(topic) for topic in log["topics"]]
@@ -303,7 +309,7 @@ def signed_transfers(logs: Any, asset: str) -> Iterator[tuple[int, tuple[str, st
 
 @contextmanager
 def _asking() -> Iterator[None]:
-    """Whatever a node, the network or the client library does wrong becomes ChainUnavailable."""
+    """Turns any failure of the node, the network or the client library into ChainUnavailable."""
     from requests.exceptions import RequestException
     from web3.exceptions import Web3Exception
 
@@ -314,7 +320,7 @@ def _asking() -> Iterator[None]:
 
 
 def _hex(value: Any) -> str:
-    """Hash, topic or data as lower-case hex, whether the client gave bytes or text."""
+    """Hash, topic or data as lower-case hex, from bytes or text."""
     return value.lower() if isinstance(value, str) else "0x" + bytes(value).hex()
 
 

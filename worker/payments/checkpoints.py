@@ -1,8 +1,8 @@
-"""Named points around every script and call that concerns money, where tests end or freeze a process.
+"""Named points around every money script and call, where tests kill or freeze a process.
 
-Only with WORKER_ENV=test and a directory in WORKER_CHECKPOINTS anything happens here: a file named
-`ROLE.POINT` in it is used up by the first process of that role that comes to the point, and what the file
-says (`kill` or `stop`) is done to that process as a machine would do it, without a last word.
+Active only with WORKER_ENV=test and a directory in WORKER_CHECKPOINTS: the first process of a role that
+reaches a point consumes the file `ROLE.POINT` in that directory, and the file's content (`kill` or `stop`)
+is applied to that process as a machine would do it, without cleanup.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Checkpoint = Callable[[str], None]
 
 
 def unarmed(point: str) -> None:
-    """Nothing waits here."""
+    """Does nothing."""
 
 
 def armed(folder: Path, role: str) -> Checkpoint:
     def checkpoint(point: str) -> None:
         file = folder / f"{role}.{point}"
         try:
-            what = file.read_text().strip()
+            action = file.read_text().strip()
             file.unlink()
         except FileNotFoundError:
             return
-        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[what])
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}[action])
 
     return checkpoint

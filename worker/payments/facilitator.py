@@ -1,7 +1,7 @@
-"""The facilitator's HTTP client: every call ends in an Answer, whatever happened on the way.
+"""The facilitator's HTTP client: every call returns an answer, whatever went wrong.
 
-Nothing is retried here and no redirect is followed: a settle call moves money, and only the caller
-knows whether it may be sent again. What an answer means is decided in outcomes.py.
+It never retries and never follows redirects: a settle call moves money, and only the caller knows
+whether it may be sent again. `worker/x402/facilitator_answers.py` decides what an answer means.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http.client import HTTPException
 from typing import Any, Protocol
 
@@ -23,10 +24,16 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from worker.nesting import deeper_than
+from worker.core.nesting import deeper_than
 from worker.payments.facilitator_auth import Auth, StaticAuth
-from worker.payments.headers import MAX_DEPTH
-from worker.payments.outcomes import Answer, clean_code
+from worker.x402.facilitator_answers import (
+    EXTENSION_RESPONSES,
+    FacilitatorAnswer,
+    clean_code,
+    read_catalog_status,
+)
+from worker.x402.headers import MAX_DEPTH
+from worker.x402.wire import with_checksums
 
 CONNECT_S = 5.0
 VERIFY_S = 15.0
@@ -37,13 +44,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Facilitator(Protocol):
-    """Whoever checks payments and puts them on the chain. Calls return, they never raise."""
+    """Verifies payments and settles them on the chain. Calls return, they never raise."""
 
-    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer: ...
+    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer: ...
 
-    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer: ...
+    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer: ...
 
-    def supported(self) -> Answer: ...
+    def supported(self) -> FacilitatorAnswer: ...
 
 
 class HttpFacilitator:
@@ -66,23 +73,23 @@ class HttpFacilitator:
         self._verify_s = verify_s
         self._settle_s = settle_s
         self._clock = clock
-        # Beyond `connections` further calls get connections of their own, closed after use: a
-        # settle call that waited for a place in the pool would outlive its authorization.
+        # Calls beyond `connections` get their own connections, closed after use: a settle call that
+        # waited for a pooled connection would outlive its authorization.
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, block=False, retries=False)
 
-    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer:
+    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self._call("POST", "verify", self._verify_s, _body(payload, requirements))
 
-    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answer:
+    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self._call("POST", "settle", self._settle_s, _body(payload, requirements))
 
-    def supported(self) -> Answer:
+    def supported(self) -> FacilitatorAnswer:
         return self._call("GET", "supported", self._verify_s, None)
 
     def close(self) -> None:
         self._pool.clear()
 
-    def _call(self, method: str, operation: str, read_s: float, body: bytes | None) -> Answer:
+    def _call(self, method: str, operation: str, read_s: float, body: bytes | None) -> FacilitatorAnswer:
         started = self._clock()
         answer = self._exchange(method, f"{self._url}/{operation}", started, read_s, body)
         document = answer.body or {}
@@ -96,7 +103,9 @@ class HttpFacilitator:
         )
         return answer
 
-    def _exchange(self, method: str, url: str, started: float, read_s: float, body: bytes | None) -> Answer:
+    def _exchange(
+        self, method: str, url: str, started: float, read_s: float, body: bytes | None
+    ) -> FacilitatorAnswer:
         headers = {
             "Accept": "application/json",
             "Accept-Encoding": "identity",
@@ -123,10 +132,11 @@ class HttpFacilitator:
                 raise
             response.release_conn()
         except _Overlong:
-            return Answer(status=response.status, fault="too_large")
+            return FacilitatorAnswer(status=response.status, fault="too_large")
         except (HTTPError, HTTPException, OSError) as error:
-            return Answer(fault=_fault(error))
-        return _parse(response.status, data)
+            return FacilitatorAnswer(fault=_fault(error))
+        catalog = read_catalog_status(response.headers.get(EXTENSION_RESPONSES))
+        return replace(_parse(response.status, data), catalog=catalog)
 
     def _read(self, response: urllib3.BaseHTTPResponse, until: float) -> bytes:
         data = bytearray()
@@ -140,31 +150,31 @@ class HttpFacilitator:
 
 
 class _Overlong(Exception):
-    """The body is larger than any honest answer."""
+    """The body exceeds the size limit for an answer."""
 
 
 def _body(payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> bytes:
     document = {
         "x402Version": payload.get("x402Version", 2),
-        "paymentPayload": payload,
-        "paymentRequirements": requirements,
+        "paymentPayload": with_checksums(payload),
+        "paymentRequirements": with_checksums(requirements),
     }
     return json.dumps(document, separators=(",", ":")).encode("ascii")
 
 
-def _parse(status: int, data: bytes) -> Answer:
+def _parse(status: int, data: bytes) -> FacilitatorAnswer:
     try:
         text = data.decode("utf-8")
         document = None if deeper_than(text, MAX_DEPTH) else json.loads(text)
     except ValueError:
         document = None
     if not isinstance(document, dict):
-        return Answer(status=status, fault="empty" if not data else "garbage")
-    return Answer(status=status, body=document)
+        return FacilitatorAnswer(status=status, fault="empty" if not data else "garbage")
+    return FacilitatorAnswer(status=status, body=document)
 
 
 def _fault(error: Exception) -> str:
-    """Return a short name for what went wrong; the exception's own text may hold addresses."""
+    """Return a short name for the fault; the exception's own text may contain addresses."""
     if isinstance(error, NewConnectionError | ConnectTimeoutError):
         return "connect"
     if isinstance(error, SSLError):

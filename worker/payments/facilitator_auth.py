@@ -1,4 +1,4 @@
-"""How this worker proves to a facilitator who it is: a token per call, fixed headers, or nothing."""
+"""Authentication to a facilitator: a token per call, fixed headers, or none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TOKEN_LIFE_S = 120
 
 
 class Auth(Protocol):
-    """Headers for one call; the method and the whole URL are known by then."""
+    """Headers for one call, given its method and full URL."""
 
     def headers(self, method: str, url: str) -> Mapping[str, str]: ...
 
@@ -33,10 +33,10 @@ class StaticAuth:
 
 
 class CdpAuth:
-    """Coinbase's way: a JWT bound to one method and URL, signed with an Ed25519 or P-256 key."""
+    """Coinbase CDP: a JWT bound to one method and URL, signed with an Ed25519 or P-256 key."""
 
     def __init__(self, key_id: str, secret: str, now: Callable[[], float] = time.time) -> None:
-        """Read the key once; one that cannot be read is a ValueError that does not show it."""
+        """Parse the key once; an unreadable key raises a ValueError that does not show it."""
         from cryptography.hazmat.primitives.asymmetric import ed25519
 
         self._key_id = key_id
@@ -52,7 +52,7 @@ class CdpAuth:
         }
 
     def token(self, method: str, url: str) -> str:
-        """Return a token that is good for this method and URL alone."""
+        """Return a token valid for this method and URL only."""
         import jwt
 
         now = int(self._now())
@@ -75,7 +75,7 @@ def _read_key(secret: str) -> ec.EllipticCurvePrivateKey | ed25519.Ed25519Privat
 
     try:
         if "-----BEGIN" in secret:
-            # Settings kept on one line carry a PEM's line ends as backslash n.
+            # Single-line settings hold a PEM's line ends as backslash n.
             key = load_pem_private_key(secret.replace("\\n", "\n").encode(), password=None)
         else:
             raw = base64.b64decode(secret.strip(), validate=True)

@@ -1,38 +1,50 @@
-"""Money that arrived without a payment in the ledger: what it can only be for, or a line on a list.
+"""Transfers without a payment in the ledger: bound to the one contract they fit, or listed.
 
-A store that lost its last second has forgotten who paid. A transfer that is exactly what one open
-contract asks for, from its seeker and after it was made, pays that contract; any other waits for the
-operator.
+A store that lost its last second has forgotten who paid. A transfer that matches exactly what one open
+contract asks for, comes from its seeker and is younger than the contract, pays that contract; any other is
+listed for the operator.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from worker.contracts.book import Contract
 from worker.contracts.terms import parse_terms
-from worker.errors import Problem
-from worker.executions.scripts import Arg
-from worker.executions.states import Phase, State
+from worker.core.errors import Problem
+from worker.core.evm import keccak
+from worker.core.states import Phase, State
+from worker.payments.answers import (
+    FOUND_FOR_CONTRACT,
+    FOUND_FOR_EXECUTION,
+    FOUND_LIST,
+    FoundForContractAnswer,
+    FoundForExecutionAnswer,
+)
 from worker.payments.chain import Transfer
 from worker.payments.ledger import Ledger
-from worker.payments.legs import leg_payload, leg_requirements
-from worker.payments.networks import Network
-from worker.payments.stored import Stored
-from worker.payments.typed_data import Authorization, keccak
+from worker.payments.leg_authorization import leg_payload, leg_requirements
+from worker.payments.money_store import MoneyStore
+from worker.store.scripts import A, Arg, Reply, Script
+from worker.x402.networks import Network
+from worker.x402.payment_keys import PaymentKey
+from worker.x402.typed_data import Authorization
 
 MOST_LISTED = 10_000
 MOST_LOOKED_AT_AGAIN = 500
 _WAITING = frozenset({Phase.OFFERED, Phase.PAYMENT_DUE})
 _UNSIGNED = bytes(65)
+_FRESH_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class FoundTransfer:
-    """One line of the list. `outcome` is `listed`, or what the money was bound to."""
+    """One entry of the list. `outcome`: `listed`, what it was bound to, or the operator's decision."""
 
     transaction: str
     log_index: int
@@ -43,10 +55,19 @@ class FoundTransfer:
     nonce: str
     outcome: str
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it may still become a contract's payment."""
+        return self.outcome == "listed" or self.outcome.startswith("contract ")
+
+    @property
+    def needs_decision(self) -> bool:
+        return self.outcome == "listed"
+
 
 @dataclass(frozen=True, slots=True)
 class FoundPayment:
-    """Money that waits for its contract's seeker: to be claimed as it stands, then recorded as settled."""
+    """Money waiting for its contract's seeker: to be claimed unchanged, then recorded as settled."""
 
     key: str
     payload: str
@@ -54,8 +75,8 @@ class FoundPayment:
 
 
 @dataclass(frozen=True, slots=True)
-class _Open:
-    """Something that waits for money: an execution, or a contract that none was made for yet."""
+class AwaitsMoney:
+    """An open claim on money: an execution, or a contract that has no execution yet."""
 
     id: str
     contract_ref: str
@@ -63,29 +84,37 @@ class _Open:
     execution: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Payment:
+    """Ledger fields of a payment that only the chain shows."""
+
+    key: str
+    payload: str
+    requirements: str
+    valid_before: int
+
+
 _Wanted = tuple[str, int]
 
 
 @dataclass
-class FoundMoney(Stored):
+class FoundMoney(MoneyStore):
     """Binds found money and keeps the list."""
 
     ledger: Ledger
     network: Network
-
-    @property
-    def _list(self) -> tuple[str, str]:
-        return f"{self.keys.prefix}:found", f"{self.keys.prefix}:found:about"
+    _looked_at: float = field(default=float("-inf"), init=False)
+    _open: dict[_Wanted, int] = field(default_factory=dict, init=False)
 
     def bind(self, transfers: Sequence[Transfer]) -> list[tuple[str, int, str]]:
-        """(execution, number, transaction) of what was bound and is now to be recorded as settled."""
+        """(execution, number, transaction) of each bound transfer, now to be recorded as settled."""
         if not transfers:
             return []
         waiting = self._waiting()
         bound = []
         for transfer in transfers:
             of_its_kind = waiting.get((transfer.payer, transfer.amount), [])
-            # A block's time is whole seconds.
+            # Block times are whole seconds.
             younger = [
                 each for each in of_its_kind if transfer.time_us >= each.created // 1_000_000 * 1_000_000
             ]
@@ -96,101 +125,160 @@ class FoundMoney(Stored):
         return bound
 
     def list_only(self, transfer: Transfer) -> None:
-        """Money with a payment in the ledger that does not fit it: only the operator can judge that."""
-        self._run(transfer, None, "odd")
+        """Lists money whose payment in the ledger does not fit it: only the operator can judge that."""
+        self._list_found(transfer, misfit=True)
 
-    def listed(self) -> list[FoundTransfer]:
-        """All found money, oldest first."""
-        by_time, about = self._list
-        names: Any = self.client.zrange(by_time, 0, -1)
-        lines: Any = self.client.hmget(about, names) if names else []
+    def listed(self, newest: int = MOST_LISTED) -> list[FoundTransfer]:
+        """Found money, oldest first."""
+        names: Any = self.client.zrange(self.keys.found, -newest, -1)
+        lines: Any = self.client.hmget(self.keys.found_about, names) if names else []
         return [_parse(line.decode()) for line in lines if line is not None]
 
-    def unclaimed(self) -> list[Transfer]:
-        """The newest signed transfers that no execution has; one may be claimed by its seeker meanwhile."""
-        newest = self.listed()[-MOST_LOOKED_AT_AGAIN:]
+    def unclaimed(self, pay_to: str) -> list[Transfer]:
+        """The newest signed transfers without an execution; seekers may have claimed some meanwhile."""
+        newest = self.listed(MOST_LOOKED_AT_AGAIN)
         return [
             Transfer(
                 *(each.transaction, each.log_index, each.block, each.time_us, each.payer),
-                pay_to="",
+                pay_to=pay_to,
                 amount=each.amount,
                 nonce=each.nonce,
             )
             for each in newest
-            if each.nonce != "-" and not each.outcome.startswith("execution ")
+            if each.nonce and each.is_open
         ]
 
+    def take_off(self, transfers: Iterable[Transfer]) -> None:
+        """Removes transfers from the list that have become payments."""
+        with self.client.pipeline(transaction=True) as pipe:
+            for transfer in transfers:
+                name, _ = _written(transfer)
+                pipe.zrem(self.keys.found, name)
+                pipe.hdel(self.keys.found_about, name)
+            pipe.execute()
+
+    def take(self, contract: Contract, payment_key: str) -> bool:
+        """Binds a listed transfer to a contract without an execution whose seeker has shown its payment."""
+        terms = contract.terms
+        wanted = (terms.seeker_wallet.lower(), terms.price)
+        for transfer in self.unclaimed(terms.worker_wallet.lower()):
+            if self.key(transfer.payer, transfer.nonce or "") == payment_key:
+                only = AwaitsMoney(contract.ref, contract.ref, terms.created_at, False)
+                fits = (transfer.payer, transfer.amount) == wanted and contract.execution is None
+                return fits and self.for_contract(transfer, only) is FoundForContractAnswer.WAITS
+        return False
+
+    def may_have_paid(self, contract: Contract) -> bool:
+        """Whether a listed transfer matches this contract. Reads the list at most once a second."""
+        now = time.monotonic()
+        if now - self._looked_at > _FRESH_SECONDS:
+            self._open = _newest(self.unclaimed(contract.terms.worker_wallet.lower()))
+            self._looked_at = now
+        terms = contract.terms
+        moved = self._open.get((terms.seeker_wallet.lower(), terms.price), -1)
+        return contract.execution is None and moved >= terms.created_at // 1_000_000 * 1_000_000
+
     def waiting_for(self, contract_ref: str) -> FoundPayment | None:
-        """What the seeker of this contract has paid already, as the chain shows."""
+        """What the seeker of this contract has already paid, according to the chain."""
         names = ["found_key", "found", "found_tx", "execution"]
         found: Any = self.client.hmget(self.keys.contract(contract_ref), names)
         if found[0] is None or found[3] is not None:
             return None
         return FoundPayment(*(value.decode() for value in found[:3]))
 
-    def _found(self, transfer: Transfer, only: _Open | None) -> int:
-        reply = self._run(transfer, only)
-        if reply[0] == b"taken":
-            reply = self._run(transfer, None)
-        return int(reply[1]) if reply[0] == b"bound" else 0
+    def _found(self, transfer: Transfer, only: AwaitsMoney | None) -> int:
+        """The number of the payment it was bound to; 0 when it was listed, or waits for its seeker."""
+        if only is None:
+            self._list_found(transfer)
+        elif not only.execution:
+            if self.for_contract(transfer, only) is FoundForContractAnswer.TAKEN:
+                self._list_found(transfer)
+        else:
+            reply = self.for_execution(transfer, only)
+            if reply.answer is FoundForExecutionAnswer.BOUND:
+                return int(reply.text())
+            if reply.answer is FoundForExecutionAnswer.TAKEN:
+                self._list_found(transfer)
+        return 0
 
-    def _run(self, transfer: Transfer, only: _Open | None, mode: str = "list") -> list[bytes]:
+    def _list_found(self, transfer: Transfer, *, misfit: bool = False) -> None:
+        key = self.key(transfer.payer, _authorization(transfer).nonce)
+        self._scripts.run(FOUND_LIST, key=key, misfit="1" if misfit else "", **listing_of(transfer))
+
+    def for_contract(self, transfer: Transfer, only: AwaitsMoney) -> FoundForContractAnswer:
+        payment = self.payment_of(transfer)
+        return self._scripts.run(
+            FOUND_FOR_CONTRACT,
+            ledger=self.keys.contract_ledger(only.contract_ref),
+            contract=only.contract_ref,
+            amount=transfer.amount,
+            key=payment.key,
+            payload=payment.payload,
+            tx=transfer.tx_hash,
+            **listing_of(transfer),
+        ).answer
+
+    def for_execution(self, transfer: Transfer, only: AwaitsMoney) -> Reply[FoundForExecutionAnswer]:
+        payment = self.payment_of(transfer)
+        return self._scripts.run(
+            FOUND_FOR_EXECUTION,
+            id=only.id,
+            payer=transfer.payer,
+            amount=transfer.amount,
+            key=payment.key,
+            payload=payment.payload,
+            requirements=payment.requirements,
+            valid_before=payment.valid_before,
+            tx=transfer.tx_hash,
+            **listing_of(transfer),
+        )
+
+    def run(self, script: Script[A], **given: Arg) -> Reply[A]:
+        """Applies one of the operator's decisions."""
+        return self._scripts.run(script, **given)
+
+    def payment_of(self, transfer: Transfer) -> _Payment:
+        """The payment as the ledger would hold it, had it been claimed."""
         authorization = _authorization(transfer)
         requirements = leg_requirements(authorization, self.network, 600)
         payload = leg_payload(authorization, _UNSIGNED, requirements)
         key = self.key(transfer.payer, authorization.nonce)
-        id, ref = "-", "-"
-        if only is not None:
-            id, mode, ref = only.id, "execution" if only.execution else "contract", only.contract_ref
-        name = f"{transfer.tx_hash} {transfer.log_index}"
-        where = f"{name} {transfer.block} {transfer.time_us}"
-        line = f"{where} {transfer.payer} {transfer.amount} {transfer.nonce or '-'}"
-        args: list[Arg] = [
-            id,
-            mode,
-            name,
-            line,
-            transfer.time_us,
-            MOST_LISTED,
-            transfer.payer,
-            transfer.amount,
-        ]
-        args += [key, _json(payload), _json(requirements), authorization.valid_before, transfer.tx_hash]
-        keys = [self.keys.contract(ref), self.keys.payment(key), *self._list, self.keys.contracts]
-        reply: list[bytes] = self._scripts("found", [*self.keys.transition(id), *keys], args)
-        return reply
+        return _Payment(key, _json(payload), _json(requirements), authorization.valid_before)
 
     def key(self, payer: str, nonce: str) -> str:
         """The payment key of an authorization that moved money on our network."""
-        return "/".join((self.network.caip2, self.network.asset, payer, nonce)).lower()
+        return str(PaymentKey(self.network.caip2, self.network.asset, payer, nonce))
 
-    # What waits for money
+    # Open claims on money
 
-    def _waiting(self) -> Mapping[_Wanted, list[_Open]]:
-        found: dict[_Wanted, list[_Open]] = defaultdict(list)
+    def _waiting(self) -> Mapping[_Wanted, list[AwaitsMoney]]:
+        found: dict[_Wanted, list[AwaitsMoney]] = defaultdict(list)
         for wanted, each in (*self._executions(), *self._contracts()):
             found[wanted].append(each)
         return found
 
-    def _executions(self) -> Iterable[tuple[_Wanted, _Open]]:
+    def _executions(self) -> Iterable[tuple[_Wanted, AwaitsMoney]]:
         ids: list[str] = []
         for state in (State.PENDING, State.RUNNING, State.BLOCKED):
             members: Any = self.client.zrange(self.keys.by_state(state), 0, -1)
             ids += [member.decode() for member in members]
         with self.client.pipeline(transaction=False) as pipe:
             for id in ids:
-                pipe.hmget(self.keys.record(id), ["phase", "contract"])
+                pipe.hmget(self.keys.record(id), ["phase", "contract", "door"])
             records = pipe.execute()
-        for id, (phase, contract) in zip(ids, records, strict=True):
+        for id, (phase, contract, door) in zip(ids, records, strict=True):
             if contract is None or phase.decode() not in _WAITING:
+                continue
+            # A purchase without a contract has just one payment, and its payer may be unproven.
+            if door == b"buy":
                 continue
             money = self.ledger.money(id)
             payment = money.payment() if money and not money.paid else None
             created: Any = self.client.hget(self.keys.contract(contract.decode()), "created")
             if payment is not None and created is not None:
-                yield (payment.payer, payment.amount), _Open(id, contract.decode(), int(created), True)
+                yield (payment.payer, payment.amount), AwaitsMoney(id, contract.decode(), int(created), True)
 
-    def _contracts(self) -> Iterable[tuple[_Wanted, _Open]]:
+    def _contracts(self) -> Iterable[tuple[_Wanted, AwaitsMoney]]:
         names: Any = self.client.zrange(self.keys.contracts, 0, -1)
         with self.client.pipeline(transaction=False) as pipe:
             for name in names:
@@ -204,11 +292,20 @@ class FoundMoney(Stored):
             except Problem:
                 continue
             ref = name.decode().rpartition(":")[2]
-            yield (terms.seeker_wallet.lower(), terms.price), _Open(ref, ref, terms.created_at, False)
+            yield (terms.seeker_wallet.lower(), terms.price), AwaitsMoney(ref, ref, terms.created_at, False)
+
+
+def _newest(transfers: Iterable[Transfer]) -> dict[_Wanted, int]:
+    """When each payer last sent each amount."""
+    found: dict[_Wanted, int] = {}
+    for each in transfers:
+        wanted = each.payer, each.amount
+        found[wanted] = max(each.time_us, found.get(wanted, -1))
+    return found
 
 
 def _authorization(transfer: Transfer) -> Authorization:
-    """What moved the money; a plain transfer gets a nonce that follows from where it stands."""
+    """The authorization that moved the money; a plain transfer gets a nonce derived from its position."""
     place = f"{transfer.tx_hash}/{transfer.log_index}".encode()
     return Authorization(
         payer=transfer.payer,
@@ -220,8 +317,23 @@ def _authorization(transfer: Transfer) -> Authorization:
     )
 
 
+def _written(transfer: Transfer) -> tuple[str, str]:
+    """A transfer's name in the list, and its line; the script appends the outcome."""
+    name = f"{transfer.tx_hash} {transfer.log_index}"
+    about = f"{transfer.block} {transfer.time_us} {transfer.payer} {transfer.amount} {transfer.nonce or '-'}"
+    return name, f"{name} {about}"
+
+
+def listing_of(transfer: Transfer) -> dict[str, Arg]:
+    """Script arguments that list a transfer."""
+    name, line = _written(transfer)
+    return {"transfer": name, "line": line, "moved": transfer.time_us, "most": MOST_LISTED}
+
+
 def _parse(line: str) -> FoundTransfer:
+    """Inverse of `_written`; an unsigned transfer has no nonce."""
     tx, index, block, time_us, payer, amount, nonce, outcome = line.split(" ", 7)
+    nonce = "" if nonce == "-" else nonce
     return FoundTransfer(tx, int(index), int(block), int(time_us), payer, int(amount), nonce, outcome)
 
 

@@ -1,45 +1,66 @@
-"""The books: every payment that was ever claimed, what became of it, and who may act on it now.
+"""The ledger: every payment ever claimed, its outcome, and who may act on it now.
 
-One hash and one ledger per execution, one journal over all. Scripts check and write; nothing else does.
+One hash and one ledger per execution, one journal over all. Only scripts check and write.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from worker.executions.scripts import Arg
-from worker.executions.store import New
-from worker.payments.stored import Stored
-from worker.store import as_bytes, as_mapping, as_texts
+from worker.engine import record
+from worker.engine.creation import NewExecution
+from worker.engine.record import Execution
+from worker.payments.answers import (
+    CLAIM,
+    REPAY,
+    SETTLE_BEGIN,
+    SETTLE_DOUBTED,
+    SETTLE_REFUSED,
+    SETTLE_UNKNOWN,
+    SETTLED,
+    UNPARK,
+    VERIFIED,
+    VERIFY_REFUSED,
+    ClaimAnswer,
+    RepayAnswer,
+    SettleBeginAnswer,
+    SettledAnswer,
+    SettleDoubtedAnswer,
+    SettleRefusedAnswer,
+    UnparkAnswer,
+    VerifiedAnswer,
+    VerifyRefusedAnswer,
+)
+from worker.payments.budget import Allowance
+from worker.payments.money_store import MoneyStore
+from worker.payments.payment import Bought, ExecutionMoney
+from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
+from worker.payments.safe_writes import SafeWrites
+from worker.store.client import as_bytes, as_mapping, as_texts
+from worker.store.money_fields import payment_field
+from worker.store.scripts import Arg, Reply
 
-SECOND_US = 1_000_000
 SETTLE_LEASE_US = 5 * SECOND_US
-# When the identical call is made again: after 1, 2, 5, 10, 30 s, then each minute.
-RETRY_US = tuple(seconds * SECOND_US for seconds in (1, 2, 5, 10, 30, 60))
-# A verification that nobody finished is asked again by the clock.
+# The clock repeats a verification that was not finished in this time.
 VERIFY_US = 20 * SECOND_US
+# Delay between a reported settlement and its audit against the chain.
+AUDIT_US = 5 * SECOND_US
 SEALED_WAITS_US = 24 * 3600 * SECOND_US
-
-
-class PaymentState(StrEnum):
-    CLAIMED = "claimed"
-    VERIFIED = "verified"
-    SETTLING = "settling"
-    UNKNOWN = "unknown"
-    SETTLED = "settled"
-    REFUSED = "refused"
-    RELEASED = "released"
-
-    @property
-    def ended(self) -> bool:
-        return self in (PaymentState.SETTLED, PaymentState.REFUSED, PaymentState.RELEASED)
+# Delay before a lease that was given back, because no replica had it, is requested again.
+NO_REPLICA_US = SECOND_US
+FAR_US = 2**53
+ANY_QUEUE = 2**53
+# A payment was refused, which dropped the input, but it landed after all.
+_INPUT_DUE = (
+    b'{"error":"the payment has arrived; please send the input again","code":"INVALID_INPUT",'
+    b'"details":{},"retryable":true}'
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """All that a claim binds together. JSON is given as text, times in microseconds."""
+    """Everything that a claim binds together. JSON as text, times in microseconds."""
 
     contract_ref: str
     payment_key: str
@@ -54,51 +75,37 @@ class Claim:
     fee_wallet: str
     deadline_us: int
     latency_us: int | None
-    most_open: int
-    most_refused: int
+    allowance: Allowance
+    # When both parties had signed, and for how long after a claim its authorization may land.
+    signed_us: int = FAR_US
+    longest_us: int = 0
+    # For a purchase, which is stored with its claim: document, hash and time.
+    document: str = ""
+    document_hash: str = ""
+    drafted_us: int = 0
+    # Scope in which a payment-identifier is unique; by default the contract.
+    identifier_scope: str = ""
+    # How many executions may be ahead of it.
+    most_ahead: int = ANY_QUEUE
 
 
 @dataclass(frozen=True, slots=True)
-class Payment:
-    """One payment as the books have it; `pending` is a hash that was named before its outcome was known."""
+class Reading:
+    """An execution, its money and the length of its log, read at one moment."""
 
-    number: int
-    state: PaymentState
-    payer: str
-    amount: int
-    valid_before_s: int
-    transaction: str = ""
-    pending: str = ""
-    response: str = ""
-    code: str = ""
-    how: str = ""
-    calls: int = 0
-    claimed: int = 0
-    refund: str = ""
-    refund_amount: int = 0
+    execution: Execution
+    money: ExecutionMoney
+    sequence: int
 
 
 @dataclass(frozen=True, slots=True)
-class Money:
-    """All payments of one execution; `current` is the one that counts now."""
+class SettlementLease:
+    """Lease for one settlement call.
 
-    contract_ref: str
-    mode: str
-    payments: tuple[Payment, ...] = ()
-    current: int = 0
-    paid: int = 0
-
-    def payment(self, number: int | None = None) -> Payment | None:
-        number = self.current if number is None else number
-        return self.payments[number - 1] if 0 < number <= len(self.payments) else None
-
-
-@dataclass(frozen=True, slots=True)
-class SettleLeave:
-    """Leave to make one settle call.
-
-    `earlier_unknown`: a call of this payment ended without a certain answer. `may_have_landed`: one of
-    them may have moved the money; a call that met a used nonce did not.
+    `earlier_unknown`: an earlier call ended without a certain answer. `may_have_landed`: one of those calls
+    may have moved the money; a call that met a used nonce did not. `refusal`: the facilitator refused at
+    `refused_us`, which is believed after a look at the chain; `named`: a hash to look for. Use the lease
+    only if it is `replicated`: if the store has replicas, one of them has it.
     """
 
     number: int
@@ -107,159 +114,246 @@ class SettleLeave:
     payer: str
     earlier_unknown: bool
     may_have_landed: bool
+    refusal: str = ""
+    refused_us: int = 0
+    named: str = ""
+    replicated: bool = True
 
 
-class Ledger(Stored):
-    """The books in the store."""
+@dataclass
+class Ledger(MoneyStore):
+    """The ledger in the store. `audited`: a node is configured, and the clock proves settlements."""
 
-    def claim(self, new: New, claim: Claim, fields: Mapping[str, Arg], payload: bytes) -> list[bytes]:
-        """Binds the payment to the contract and makes the execution; see claim.lua for the answers."""
-        replaceable = {"input": new.input, "input_ref": new.input_ref}
+    audited: bool = field(default=False, kw_only=True)
+
+    safe: SafeWrites = field(default=None, kw_only=True)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.safe = self.safe or SafeWrites(self.client, self.keys, test_clock=self.test_clock)
+
+    def claim(
+        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes
+    ) -> Reply[ClaimAnswer]:
+        """Binds the payment to the contract and creates the execution.
+
+        `claimed` comes with the payment's number, and '1' when the claim may be relied on.
+        """
+        replaceable: dict[str, Arg] = {"input": new.input, "input_ref": new.input_ref}
+        if "context" in fields:
+            replaceable["context"] = fields["context"]
         apart = {*replaceable, "hooks"}
         rest = {name: value for name, value in fields.items() if name not in apart}
         pairs: list[Arg] = [part for pair in [*replaceable.items(), *rest.items()] for part in pair]
-        args: list[Arg] = [
-            new.id,
-            claim.payment_key,
-            claim.payer.lower(),
-            claim.amount,
-            claim.payload,
-            claim.requirements,
-            claim.valid_before_s,
-            claim.identifier,
-            new.digest,
-            new.lane,
-            claim.mode,
-            claim.fee,
-            claim.fee_wallet,
-            claim.contract_ref,
-            claim.deadline_us,
-            VERIFY_US,
-            claim.most_open,
-            claim.most_refused,
-            payload,
-            fields.get("hooks", b""),
-            len(replaceable),
-            *pairs,
-        ]
-        keys = [
-            self.keys.contract(claim.contract_ref),
-            self.keys.payment(claim.payment_key),
-            self.keys.payment_identifier(claim.contract_ref, claim.identifier),
-            self.keys.contracts,
-            *self.keys.indexes(new.agent, new.door, new.labels),
-        ]
-        reply: list[bytes] = self._move("claim", new.id, args, keys)
+        reply, replicated = self.safe.make(
+            CLAIM,
+            id=new.id,
+            indexes=self.keys.indexes(new.agent, new.door, new.labels),
+            key=claim.payment_key,
+            payer=claim.payer.lower(),
+            amount=claim.amount,
+            payload=claim.payload,
+            requirements=claim.requirements,
+            valid_before=claim.valid_before_s,
+            identifier=claim.identifier,
+            identifier_scope=claim.identifier_scope or claim.contract_ref,
+            digest=new.digest,
+            lane=new.lane,
+            mode=claim.mode,
+            fee=claim.fee,
+            fee_wallet=claim.fee_wallet,
+            contract=claim.contract_ref,
+            deadline=claim.deadline_us,
+            verify_by=VERIFY_US,
+            allowance=str(claim.allowance),
+            created=payload,
+            hooks=fields.get("hooks", b""),
+            changeable=len(replaceable),
+            writer=self.safe.name,
+            signed=claim.signed_us,
+            longest=claim.longest_us,
+            document=claim.document,
+            hash=claim.document_hash,
+            drafted=claim.drafted_us,
+            most_ahead=claim.most_ahead,
+            fields=pairs,
+        )
+        if reply.answer is ClaimAnswer.CLAIMED:
+            return Reply(reply.answer, [reply.values[0], b"1" if replicated else b""])
         return reply
 
-    def verified(self, id: str, number: int) -> tuple[str, str]:
-        return _pair(self._move("verified", id, [id, number]))
+    def order_line(self, id: str, line: str) -> None:
+        """Moves an execution that was just appended to a list of waiting work to its proper place."""
+        self._scripts.value("order_line", id=id, line=line)
 
-    def verify_refused(self, id: str, number: int, code: str) -> str:
-        return str(self._move("verify_refused", id, [id, number, code]).decode())
+    def verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
+        reply = self._scripts.run(VERIFIED, id=id, number=number)
+        return reply.answer, reply.text()
 
-    def ask_again(self, id: str, number: int, what: str) -> int:
-        return int(self._move("ask_again", id, [id, number, what, _spaced(RETRY_US)]))
+    def verify_refused(self, id: str, number: int, code: str) -> tuple[VerifyRefusedAnswer, str]:
+        """Returns the answer, and the reference of the input file that the record no longer refers to."""
+        reply = self._scripts.run(
+            VERIFY_REFUSED, id=id, number=number, code=code, contract=self._contract_ref(id)
+        )
+        return reply.answer, reply.text()
 
-    def settle_begin(self, id: str, token: str) -> SettleLeave | None:
-        reply = self._move("settle_begin", id, [id, token, SETTLE_LEASE_US])
-        if reply[0] != b"go":
+    def forget_unpaid(self, id: str) -> str:
+        """Drops the input of work that ended before it began; returns its file's reference."""
+        return as_bytes(self._scripts.value("forget_unpaid", id=id, contract=self._contract_ref(id))).decode()
+
+    def ask_again(self, id: str, number: int, question: str) -> int:
+        delays = spaced(RETRY_US)
+        return int(
+            self._scripts.value("ask_again", id=id, number=number, question=question, delay_list=delays)
+        )
+
+    def settle_begin(self, id: str, token: str, *, looks: bool = True) -> SettlementLease | None:
+        """`looks`: the caller has a chain; a refusal waits for a caller that does."""
+        reply, replicated = self.safe.make(
+            SETTLE_BEGIN,
+            id=id,
+            token=token,
+            lease=SETTLE_LEASE_US,
+            writer=self.safe.name,
+            chain="1" if looks else "",
+        )
+        if reply.answer is not SettleBeginAnswer.GO:
             return None
-        _, number, payload, requirements, payer, unknown, maybe = reply
-        return SettleLeave(int(number), payload, requirements, payer.decode(), unknown == b"1", maybe == b"1")
+        number, _, _, _, payload, requirements, payer, unknown, maybe, refusal, refused, named = reply.values
+        return SettlementLease(
+            int(number),
+            payload,
+            requirements,
+            payer.decode(),
+            earlier_unknown=unknown == b"1",
+            may_have_landed=maybe == b"1",
+            refusal=refusal.decode(),
+            refused_us=int(refused or 0),
+            named=named.decode(),
+            replicated=replicated,
+        )
+
+    def settle_back(self, id: str, number: int, token: str) -> None:
+        """Returns a lease with which no call was made."""
+        self._scripts.value("settle_back", id=id, number=number, token=token, pause=NO_REPLICA_US)
 
     def settle_renew(self, id: str, number: int, token: str) -> bool:
-        return bool(self._move("settle_renew", id, [id, number, token, SETTLE_LEASE_US]))
+        renewed = self._scripts.value(
+            "settle_renew", id=id, number=number, token=token, lease=SETTLE_LEASE_US
+        )
+        return bool(renewed)
 
-    def settled(self, id: str, number: int, transaction: str, response: str, how: str) -> tuple[str, str]:
-        return _pair(self._move("settled", id, [id, number, transaction, response, how]))
+    def settled(
+        self, id: str, number: int, transaction: str, response: str, how: str
+    ) -> tuple[SettledAnswer, str]:
+        reply = self._scripts.run(
+            SETTLED,
+            id=id,
+            number=number,
+            tx=transaction,
+            response=response,
+            how=how,
+            audit=AUDIT_US if self.audited else "",
+            contract=self._contract_ref(id),
+            problem=_INPUT_DUE,
+        )
+        return reply.answer, reply.text()
 
     def settle_refused(
         self, id: str, number: int, code: str, response: str, *, by_chain: bool = False
-    ) -> str:
-        args: list[Arg] = [id, number, code, response, SEALED_WAITS_US, "1" if by_chain else ""]
-        return str(self._move("settle_refused", id, args).decode())
+    ) -> SettleRefusedAnswer:
+        return self._scripts.run(
+            SETTLE_REFUSED,
+            id=id,
+            number=number,
+            code=code,
+            response=response,
+            waits=SEALED_WAITS_US,
+            by_chain="1" if by_chain else "",
+        ).answer
 
     def settle_unknown(
         self, id: str, number: int, token: str, cause: str, transaction: str, *, may_have_landed: bool
     ) -> None:
-        args: list[Arg] = [id, number, token, cause, transaction, _spaced(RETRY_US)]
-        self._move("settle_unknown", id, [*args, "1" if may_have_landed else ""])
+        self._scripts.run(
+            SETTLE_UNKNOWN,
+            id=id,
+            number=number,
+            token=token,
+            cause=cause,
+            tx=transaction,
+            delay_list=spaced(RETRY_US),
+            maybe="1" if may_have_landed else "",
+        )
 
-    def unpark(self, id: str, digest: str, input: bytes, input_ref: bytes) -> tuple[str, str]:
-        return _pair(self._move("unpark", id, [id, digest, input, input_ref]))
+    def settle_doubted(self, id: str, number: int, token: str, code: str) -> SettleDoubtedAnswer:
+        """Records a refusal that must first be checked against the chain."""
+        delays = spaced((0, *RETRY_US))
+        return self._scripts.run(
+            SETTLE_DOUBTED, id=id, number=number, token=token, code=code, delay_list=delays
+        ).answer
 
-    def repay(self, id: str) -> str:
-        return str(self._move("repay", id, [id]).decode())
+    def unpark(
+        self, id: str, digest: str, input: bytes, input_ref: bytes, context: bytes
+    ) -> tuple[UnparkAnswer, str]:
+        reply = self._scripts.run(
+            UNPARK, id=id, digest=digest, input=input, input_ref=input_ref, context=context
+        )
+        return reply.answer, reply.text()
 
-    def money(self, id: str) -> Money | None:
+    def repay(self, id: str) -> RepayAnswer:
+        return self._scripts.run(REPAY, id=id).answer
+
+    def money(self, id: str) -> ExecutionMoney | None:
         found = as_mapping(self.client.hgetall(self.keys.money(id)))
         raw = {name: value.decode() for name, value in found.items()}
-        return _money(raw) if raw else None
+        return ExecutionMoney.read(raw) if raw else None
+
+    def read(self, id: str) -> Reading | None:
+        """An execution with its money, read together: separate reads could contradict each other."""
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.hgetall(self.keys.record(id))
+            pipe.hgetall(self.keys.money(id))
+            pipe.llen(self.keys.log(id))
+            recorded, booked, sequence = pipe.execute()
+        if not recorded or not booked:
+            return None
+        money = ExecutionMoney.read({name: value.decode() for name, value in as_mapping(booked).items()})
+        return Reading(record.from_mapping(as_mapping(recorded)), money, int(sequence))
+
+    def _contract_ref(self, id: str) -> str:
+        return as_bytes(self.client.hget(self.keys.money(id), "contract") or b"").decode()
 
     def input_ref(self, id: str) -> bytes:
-        """The reference to the file that holds the execution's input, if one does."""
+        """Reference to the file that holds the execution's input, if any."""
         return as_bytes(self.client.hget(self.keys.record(id), "input_ref") or b"")
 
     def payload(self, id: str, number: int) -> tuple[str, str]:
         """What is sent to the facilitator: the stored payment and our requirements."""
-        names = [f"{number} payload", f"{number} requirements"]
+        names = [payment_field(number, "payload"), payment_field(number, "requirements")]
         payload, requirements = self.client.hmget(self.keys.money(id), names)
         return as_bytes(payload or b"{}").decode(), as_bytes(requirements or b"{}").decode()
 
     def due(self, at: int, most: int = 50) -> list[str]:
-        """Executions whose money waits for somebody."""
+        """Executions whose money is due for attention."""
         found = self.client.zrangebyscore(self.keys.open_payments, "-inf", at, start=0, num=most)
         return as_texts(found)
 
+    def binding(self, payment_key: str) -> str:
+        """Execution and number; past its retention also the fields of `Bought`. Empty for an unknown key."""
+        return as_bytes(self.client.get(self.keys.payment(payment_key)) or b"").decode()
+
+    def _binding(self, payment_key: str) -> list[str]:
+        return self.binding(payment_key).split()
+
     def bound(self, payment_key: str) -> tuple[str, int] | None:
-        """The execution and number that a payment key is bound to."""
-        found = self.client.get(self.keys.payment(payment_key))
-        if found is None:
-            return None
-        id, number = as_bytes(found).decode().split(" ")
-        return id, int(number)
+        """The execution and number bound to a payment key."""
+        words = self._binding(payment_key)
+        return (words[0], int(words[1])) if words else None
+
+    def bought(self, payment_key: str) -> Bought | None:
+        """What a payment bought, when its execution is past its retention; None otherwise."""
+        return Bought.read(self._binding(payment_key))
 
     def sums(self) -> dict[str, int]:
         return {name: int(value) for name, value in as_mapping(self.client.hgetall(self.keys.sums)).items()}
-
-
-def _money(raw: Mapping[str, str]) -> Money:
-    count = int(raw.get("count", 0))
-    return Money(
-        contract_ref=raw["contract"],
-        mode=raw["mode"],
-        payments=tuple(_payment(raw, number) for number in range(1, count + 1)),
-        current=int(raw.get("current", 0)),
-        paid=int(raw.get("paid", 0)),
-    )
-
-
-def _payment(raw: Mapping[str, str], number: int) -> Payment:
-    def get(name: str, default: str = "") -> str:
-        return raw.get(f"{number} {name}", default)
-
-    return Payment(
-        number=number,
-        state=PaymentState(get("state")),
-        payer=get("payer"),
-        amount=int(get("amount", "0")),
-        valid_before_s=int(get("valid_before", "0")),
-        transaction=get("tx"),
-        pending=get("hash"),
-        response=get("response"),
-        code=get("code"),
-        how=get("how"),
-        calls=int(get("calls", "0")),
-        claimed=int(get("claimed", "0")),
-        refund=get("refund state"),
-        refund_amount=int(get("refund amount", "0")),
-    )
-
-
-def _pair(reply: Sequence[bytes]) -> tuple[str, str]:
-    return reply[0].decode(), reply[1].decode() if len(reply) > 1 else ""
-
-
-def _spaced(delays: Sequence[int]) -> str:
-    return " ".join(str(delay) for delay in delays)

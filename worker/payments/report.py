@@ -1,8 +1,8 @@
-"""What the journal says of all money, added up anew and held against the counters. Values only.
+"""Recomputes all money totals from the journal and checks them against the counters. Values only.
 
 claimed = settled + refused + released + open, and settled = kept + fees + refunds. Fees and refunds
-count from when they are owed. `kept` may be below zero where a delivered payment was given back whole
-and its fee is owed all the same.
+count from when they are owed. `kept` may be below zero where a delivered payment was refunded in full
+and its fee is still owed.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 
+from worker.x402.payment_keys import PaymentKey
+
 _ENDED = ("settled", "refused", "released")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One booked fact."""
+class JournalEntry:
+    """One journal fact."""
 
     at: int
     fact: str
@@ -26,14 +28,14 @@ class Line:
     detail: str
 
 
-def read_line(text: str) -> Line:
+def read_line(text: str) -> JournalEntry:
     at, fact, id, number, amount, detail = text.split(" ", 5)
-    return Line(int(at), fact, id, int(number), int(amount), detail)
+    return JournalEntry(int(at), fact, id, int(number), int(amount), detail)
 
 
 @dataclass(slots=True)
 class PaymentRow:
-    """One payment as the journal tells it."""
+    """One payment according to the journal."""
 
     id: str
     number: int
@@ -42,6 +44,8 @@ class PaymentRow:
     amount: int
     state: str = "claimed"
     was_unknown: bool = False
+    presumed: bool = False
+    unproven: bool = False
     fee: int = 0
     refunds: int = 0
     refunds_paid: int = 0
@@ -80,19 +84,19 @@ class Totals:
 
 
 @dataclass
-class Books:
+class JournalReport:
     """The journal, read from its beginning."""
 
     rows: dict[tuple[str, int], PaymentRow] = field(default_factory=dict)
     fees_paid: int = 0
     fees_by_wallet: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     fixed_by_wallet: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    strays: list[Line] = field(default_factory=list)
+    strays: list[JournalEntry] = field(default_factory=list)
 
-    def take(self, line: Line) -> None:
-        """One more fact."""
+    def take(self, line: JournalEntry) -> None:
+        """Adds one fact."""
         if line.fact == "claimed":
-            payer = line.detail.split("/")[2]
+            payer = PaymentKey.parse(line.detail).payer
             self.rows[line.id, line.number] = PaymentRow(line.id, line.number, payer, line.at, line.amount)
         elif line.fact == "fee_fixed":
             self.fixed_by_wallet[line.id] += line.amount
@@ -103,12 +107,16 @@ class Books:
         elif (row := self.rows.get((line.id, line.number))) is not None:
             self._change(row, line)
 
-    def _change(self, row: PaymentRow, line: Line) -> None:
+    def _change(self, row: PaymentRow, line: JournalEntry) -> None:
         match line.fact:
             case "verified" | "settling" | "settled" | "refused" | "released":
                 row.state = line.fact
             case "unknown":
                 row.state, row.was_unknown = line.fact, True
+            case "presumed":
+                row.presumed = True
+            case "unproven":
+                row.unproven = True
             case "fee_due":
                 row.fee += line.amount
                 self.fees_by_wallet[line.detail] += line.amount
@@ -121,21 +129,21 @@ class Books:
         return _sum(self.rows.values())
 
     def grouped(self, key: Callable[[PaymentRow], str]) -> dict[str, Totals]:
-        """Totals by whatever the key says of a payment, in the order of the keys."""
+        """Totals grouped by `key` of each payment, in key order."""
         groups: dict[str, list[PaymentRow]] = defaultdict(list)
         for row in self.rows.values():
             groups[key(row)].append(row)
         return {name: _sum(groups[name]) for name in sorted(groups)}
 
 
-def read_journal(lines: Iterable[str]) -> Books:
-    books = Books()
+def read_journal(lines: Iterable[str]) -> JournalReport:
+    books = JournalReport()
     for line in lines:
         books.take(read_line(line))
     return books
 
 
-def imbalances(books: Books, counters: Mapping[str, int], gathered: Mapping[str, int]) -> list[str]:
+def imbalances(books: JournalReport, counters: Mapping[str, int], gathered: Mapping[str, int]) -> list[str]:
     """Everything that does not add up; `counters` and `gathered` fees are from the same moment."""
     totals = books.totals()
     wrong = []

@@ -1,39 +1,42 @@
-"""Brings payments to their outcome: verify, settle, and ask again until it is known.
+"""Drives payments to their outcome: verifies, settles, and repeats calls until the outcome is known.
 
-The same settler serves a request that waits (in the web process, outliving the request) and the clock.
+The same settler serves waiting requests (in the web process, outliving the request) and the clock.
 Only the clock has the chain.
 """
 
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
-import redis
 import structlog
 
-from worker.executions.store import ExecutionStore
-from worker.ids import new_id
+from worker.core.errors import Problem
+from worker.core.ids import new_id
+from worker.engine.transitions import ExecutionStore
+from worker.files.store import Files
 from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.checkpoints import Checkpoint, unarmed
-from worker.payments.evidence import Verdict, look
+from worker.payments.evidence import ChainVerdict, look
 from worker.payments.facilitator import Facilitator
-from worker.payments.ledger import SETTLE_LEASE_US, Ledger, PaymentState, SettleLeave
-from worker.payments.outcomes import (
+from worker.payments.ledger import SETTLE_LEASE_US, Ledger, SettlementLease
+from worker.payments.payment import PaymentState
+from worker.payments.settlement_call import renewing
+from worker.store.outage import insist
+from worker.x402.facilitator_answers import (
     Invalid,
-    Refused,
     Settled,
-    Unknown,
+    SettlementRefused,
+    SettlementUnknown,
     Valid,
     classify_settle,
     classify_verify,
 )
-from worker.payments.receipts import Settlement, Sign, failed_response, settled_response
-from worker.payments.wire import restore
+from worker.x402.receipts import Settlement, Sign, failed_response, settled_response
+from worker.x402.wire import restore
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -54,7 +57,9 @@ class Settler:
         chain: ChainEvidence | None = None,
         presume: bool = True,
         checkpoint: Checkpoint = unarmed,
+        files: Files | None = None,
     ) -> None:
+        self._files = files
         self._ledger = ledger
         self._store = store
         self._facilitator = facilitator
@@ -62,33 +67,34 @@ class Settler:
         self._push = push
         self._resource_url = resource_url
         self._chain = chain
-        # Only where no process can ask a chain; here it may be that only the clock can.
+        # Presume only where no process can ask a chain; here perhaps only the clock can.
         self._presume = presume and chain is None
         self.checkpoint = checkpoint
 
     def attend(self, id: str) -> None:
-        """Does what the execution's money waits for, whatever that is."""
+        """Does whatever the execution's money is due for."""
         money = self._ledger.money(id)
         payment = money.payment() if money else None
         if payment is None:
             return
         if payment.state is PaymentState.CLAIMED:
-            self.verify(id, payment.number)
+            if self._ledger.safe.kept():
+                self.verify(id, payment.number)
         else:
             self.settle(id)
 
     def verify(self, id: str, number: int) -> str:
-        """'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'."""
+        """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'."""
         payload, requirements = self._ledger.payload(id, number)
         self.checkpoint("before_verify")
         answer = self._facilitator.verify(json.loads(payload), json.loads(requirements))
         self.checkpoint("after_verify")
         verdict = classify_verify(answer)
         if isinstance(verdict, Valid):
-            what, lane = self._insist(lambda: self._ledger.verified(id, number))
+            status, lane = self._insist(lambda: self._ledger.verified(id, number))
             self.checkpoint("after_verified")
-            self._queued(id, what, lane)
-            return what
+            self._queued(id, status, lane)
+            return status
         if isinstance(verdict, Invalid):
             if verdict.nonce_used:
                 return self._used(id, number, payload, verdict.code)
@@ -96,7 +102,7 @@ class Settler:
         return self._unsure(id, number, verdict.cause)
 
     def _used(self, id: str, number: int, payload: str, code: str) -> str:
-        """The nonce is used before we ever settled: by a call that the store forgot, or by the payer."""
+        """The nonce was used before we ever settled: by a call that the store forgot, or by the payer."""
         if self._chain is None:
             refuse = self._verify_refused if self._presume else self._unsure
             return refuse(id, number, code)
@@ -108,94 +114,127 @@ class Settler:
         return self.record_settled(id, number, found.transaction, "chain")
 
     def predates(self, id: str, time_us: int) -> bool:
-        """Whether a block is older than the contract: what it moved bought something else."""
+        """Whether a block is older than the contract: its transfer bought something else."""
         execution = self._store.get(id)
-        created = int(execution.raw.get("contract_created", b"0")) if execution else 0
-        # A block's time is whole seconds.
+        created = execution.contract_created if execution else 0
+        # Block times are whole seconds.
         return time_us < created // MICROSECONDS * MICROSECONDS
 
     def _verify_refused(self, id: str, number: int, code: str) -> str:
         log.info("payment.verify_refused", execution_id=id, code=code)
-        return self._insist(lambda: self._ledger.verify_refused(id, number, code))
+        answer, input_file = self._insist(lambda: self._ledger.verify_refused(id, number, code))
+        self._delete(input_file)
+        return answer
+
+    def forget_unpaid(self, id: str) -> None:
+        """Deletes the input of cancelled work that never began and was not paid for."""
+        self._delete(self._ledger.forget_unpaid(id))
+
+    def _delete(self, input_file: str) -> None:
+        if input_file and self._files is not None:
+            with suppress(Problem):  # the decision stands even if the file cannot be deleted
+                self._files.delete(json.loads(input_file)["key"])
 
     def _unsure(self, id: str, number: int, cause: str) -> str:
-        log.warning("payment.verify_unsure", execution_id=id, cause=cause)
+        log.warning("payment.verify_unknown", execution_id=id, cause=cause)
         self._insist(lambda: self._ledger.ask_again(id, number, "verify"))
         return "unsure"
 
     def settle(self, id: str) -> None:
-        """One settle call, if it is wanted and nobody else makes it."""
+        """Makes one settle call, if it is due and nobody else is calling."""
         token = new_id()
         self.checkpoint("before_settle_begin")
-        leave = self._ledger.settle_begin(id, token)
-        if leave is None:
+        lease = self._ledger.settle_begin(id, token, looks=self._chain is not None)
+        if lease is None:
+            return
+        if not lease.replicated:
+            # A replica that took over without this write would not know of the call.
+            self._ledger.settle_back(id, lease.number, token)
             return
         self.checkpoint("after_settle_begin")
-        payload = leave.payload.decode()
-        with self._renewing(id, leave.number, token) as held:
-            if leave.earlier_unknown and self._settled_on_chain(id, leave.number, payload):
+        payload = lease.payload.decode()
+        with self._renewing(id, lease.number, token) as held:
+            if lease.earlier_unknown and self._ended_by_chain(id, lease):
+                return
+            if lease.refusal:
+                self._doubted(id, lease, token, lease.refusal)
                 return
             if not held():
                 return
             self.checkpoint("before_settle")
-            answer = self._facilitator.settle(json.loads(payload), json.loads(leave.requirements))
+            answer = self._facilitator.settle(json.loads(payload), json.loads(lease.requirements))
         self.checkpoint("after_settle")
-        outcome = classify_settle(answer, earlier_unknown=leave.earlier_unknown)
+        outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
         if isinstance(outcome, Settled):
-            self.record_settled(id, leave.number, outcome.transaction, "facilitator", payload)
-        elif isinstance(outcome, Refused):
-            self._refused(id, leave, outcome.code)
+            self.record_settled(id, lease.number, outcome.transaction, "facilitator", payload)
+        elif isinstance(outcome, SettlementRefused):
+            self._refused_by_facilitator(id, lease, token, outcome.code)
         else:
-            self._unknown(id, leave, token, outcome)
+            self._unknown(id, lease, token, outcome)
         self.checkpoint("after_outcome")
 
     def record_settled(
         self, id: str, number: int, transaction: str, how: str, payload: str | None = None
     ) -> str:
-        """Writes down that the money moved. It must be written: a store that is away is waited for.
+        """Records that the money moved. Must succeed: waits while the store is unavailable.
 
-        `payload` is given by whoever has it in hand: the store may have forgotten the payment meanwhile.
+        The caller passes its own copy of `payload`, because the store may have lost the payment meanwhile.
         """
         payload = payload or self._insist(lambda: self._ledger.payload(id, number))[0]
+        response = self.response(payload, transaction)
+        self.checkpoint("before_settled")
+        status, lane = self._insist(lambda: self._ledger.settled(id, number, transaction, response, how))
+        log.info("payment.settled", execution_id=id, how=how, transaction=transaction, status=status)
+        self._queued(id, status, lane)
+        return status
+
+    def response(self, payload: str, transaction: str) -> str:
+        """The PAYMENT-RESPONSE of a payment that landed in this transaction."""
         authorization = restore(payload)
         settlement = Settlement(
             network=authorization.accepted.network,
-            resource_url=self._resource_url,
+            resource_url=str((authorization.resource or {}).get("url") or self._resource_url),
             payer=authorization.authorization.payer,
             transaction=transaction,
             issued_at_s=int(time.time()),
         )
-        response = json.dumps(settled_response(settlement, self._sign), separators=(",", ":"))
-        self.checkpoint("before_settled")
-        what, lane = self._insist(lambda: self._ledger.settled(id, number, transaction, response, how))
-        log.info("payment.settled", execution_id=id, how=how, transaction=transaction, what=what)
-        self._queued(id, what, lane)
-        return what
+        return json.dumps(settled_response(settlement, self._sign), separators=(",", ":"))
 
-    def _refused(self, id: str, leave: SettleLeave, code: str, *, by_chain: bool = False) -> None:
-        network = json.loads(leave.requirements)["network"]
-        response = json.dumps(failed_response(code, network, leave.payer), separators=(",", ":"))
+    def _refused_by_facilitator(self, id: str, lease: SettlementLease, token: str, code: str) -> None:
+        """Where a node is configured, asks for no second payment before one look at the chain."""
+        if self._presume:
+            self._refused(id, lease, code)
+            return
+        self._doubted(id, lease, token, code)
+        if self._chain is not None:
+            self.settle(id)
+
+    def _doubted(self, id: str, lease: SettlementLease, token: str, code: str) -> None:
+        status = self._insist(lambda: self._ledger.settle_doubted(id, lease.number, token, code))
+        log.info("payment.refusal_doubted", execution_id=id, code=code, status=status)
+
+    def _refused(self, id: str, lease: SettlementLease, code: str, *, by_chain: bool = False) -> None:
+        network = json.loads(lease.requirements)["network"]
+        response = json.dumps(failed_response(code, network, lease.payer), separators=(",", ":"))
         phase = self._insist(
-            lambda: self._ledger.settle_refused(id, leave.number, code, response, by_chain=by_chain)
+            lambda: self._ledger.settle_refused(id, lease.number, code, response, by_chain=by_chain)
         )
         log.warning("payment.settle_refused", execution_id=id, code=code, phase=phase)
 
-    def _unknown(self, id: str, leave: SettleLeave, token: str, outcome: Unknown) -> None:
-        payload = leave.payload.decode()
-        if self._settled_on_chain(id, leave.number, payload):
+    def _unknown(self, id: str, lease: SettlementLease, token: str, outcome: SettlementUnknown) -> None:
+        payload = lease.payload.decode()
+        # Before a repeated call the chain was asked already; ask once per round.
+        if not lease.earlier_unknown and self._ended_by_chain(id, lease, outcome.transaction or ""):
             return
-        if self._hopeless(payload):
-            self._refused(id, leave, "authorization_cannot_land", by_chain=True)
-            return
-        if self._presume and leave.may_have_landed and outcome.nonce_used:
-            # Our own re-send meets a used nonce and there is no chain to ask: ours has landed.
-            self.record_settled(id, leave.number, outcome.transaction or "", "presumed", payload)
+        if self._presume and lease.may_have_landed and outcome.nonce_used:
+            # Our own re-send met a used nonce and there is no chain to ask: our transfer has landed.
+            self.record_settled(id, lease.number, outcome.transaction or "", "presumed", payload)
             return
         log.warning("payment.settle_unknown", execution_id=id, cause=outcome.cause)
         self._insist(
             lambda: self._ledger.settle_unknown(
                 id,
-                leave.number,
+                lease.number,
                 token,
                 outcome.cause,
                 outcome.transaction or "",
@@ -203,64 +242,53 @@ class Settler:
             )
         )
 
-    def _settled_on_chain(self, id: str, number: int, payload: str) -> bool:
-        found = self._look(payload)
-        if found is None or not found.transaction:
+    def _ended_by_chain(self, id: str, lease: SettlementLease, named: str = "") -> bool:
+        """Whether one look at the chain decided it: it landed, it never can, or a refusal is true."""
+        payload = lease.payload.decode()
+        found = self._look(payload, named or lease.named)
+        if found is None:
             return False
-        self.record_settled(id, number, found.transaction, "chain", payload)
+        if found.transaction:
+            self.record_settled(id, lease.number, found.transaction, "chain", payload)
+        elif found.impossible:
+            self._refused(id, lease, lease.refusal or "authorization_cannot_land", by_chain=True)
+        elif lease.refusal and not found.undecided and found.seen_us >= lease.refused_us:
+            # A block younger than the refusal shows that the money has not moved.
+            self._refused(id, lease, lease.refusal, by_chain=True)
+        else:
+            return False
         return True
 
-    def _hopeless(self, payload: str) -> bool:
-        found = self._look(payload)
-        return found is not None and found.impossible
-
-    def _look(self, payload: str) -> Verdict | None:
+    def _look(self, payload: str, named: str = "") -> ChainVerdict | None:
         if self._chain is None:
             return None
         try:
-            return look(self._chain, restore(payload))
+            return look(self._chain, restore(payload), named)
         except ChainUnavailable:
             log.warning("payment.chain_away")
             return None
 
-    def _queued(self, id: str, what: str, lane: str) -> None:
-        if what == "working" and lane == "queue":
+    def _queued(self, id: str, status: str, lane: str) -> None:
+        if status == "working" and lane == "queue":
             self._push(id)
 
     @contextmanager
     def _renewing(self, id: str, number: int, token: str) -> Iterator[Callable[[], bool]]:
-        """Nobody else calls while we do; the leave lapses soon after this process dies.
+        """Keeps other callers out during the call; the lease expires soon after this process dies.
 
-        What is given says whether the leave is still ours: a process that was frozen may have lost it.
+        Yields a check whether the lease is still ours: a process that was frozen may have lost it.
         """
-        ended = threading.Event()
         began = time.monotonic()
 
+        def renew() -> bool:
+            return self._ledger.settle_renew(id, number, token)
+
         def held() -> bool:
-            fresh = time.monotonic() - began < SETTLE_LEASE_US / 3e6
-            return fresh or self._ledger.settle_renew(id, number, token)
+            return time.monotonic() - began < SETTLE_LEASE_US / 3e6 or renew()
 
-        def renew() -> None:
-            while not ended.wait(SETTLE_LEASE_US / 3e6):
-                try:
-                    self._ledger.settle_renew(id, number, token)
-                except redis.RedisError:
-                    log.warning("payment.renew_failed", execution_id=id)
-
-        thread = threading.Thread(target=renew, name="settle-renew", daemon=True)
-        thread.start()
-        try:
+        with renewing(renew, SETTLE_LEASE_US / 3e6):
             yield held
-        finally:
-            ended.set()
 
     def _insist(self, write: Callable[[], T]) -> T:
-        """Facts about money are written, however long the store is away."""
-        pause = 0.1
-        while True:
-            try:
-                return write()
-            except redis.RedisError:
-                log.warning("payment.store_away")
-                time.sleep(pause)
-                pause = min(2.0, pause * 2)
+        """Retries money writes for as long as the store is unavailable; after a bug the clock takes over."""
+        return insist(write, "payment")

@@ -1,17 +1,17 @@
-"""A warm process says that it is there, so that readiness and room for work can be told."""
+"""Heartbeats of warm processes, for readiness and free capacity."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from worker.executions.store import ExecutionStore
+from worker.engine.transitions import ExecutionStore
 
 _EVERY = 2.0
 
 
 class Presence:
-    """Signs in the store at most every two seconds, however often it is asked to; `beat` tells the parent."""
+    """Writes a heartbeat to the store at most every two seconds; `beat` notifies the parent."""
 
     def __init__(
         self, store: ExecutionStore, lane: str, name: str, *, beat: Callable[[], None] = lambda: None
@@ -28,3 +28,7 @@ class Presence:
         if now - self._signed >= _EVERY:
             self._signed = now
             self._store.sign_on(self._lane, self._name)
+
+    def leave(self) -> None:
+        """Removes this process from its lane at once; it takes no more work."""
+        self._store.sign_off(self._lane, self._name)

@@ -1,7 +1,7 @@
-"""RQ carries long work: a message is the id of an execution and nothing else, and only a hint.
+"""RQ carries long work: a message is an execution id, nothing else, and only a hint.
 
-The record is the truth. So RQ's own bookkeeping of a running job (registries, heartbeats, results) is
-left out; what a message can be lost to is healed by the clock.
+The record is the truth, so RQ's own bookkeeping of a running job (registries, heartbeats, results) is
+left out; the clock recovers lost messages.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import redis
-import structlog
 from redis.exceptions import RedisError
 from rq import Queue
 from rq.intermediate_queue import IntermediateQueue
@@ -21,25 +20,32 @@ from rq.utils import as_text
 from rq.worker import Worker
 from rq.worker_registration import clean_worker_registry
 
-log = structlog.get_logger()
+from worker.store.outage import note
 
 QUEUE = "work"
-# How long RQ waits on its queue at a stretch is this less 15 seconds.
+# RQ blocks on its queue for this minus 15 seconds at a time.
 _WORKER_TTL = 20
-# How often RQ's own sign of life is written.
+# Pause after passing work to another tree, to give it time to take the work.
+PASSED_ON_PAUSE = 0.05
+# How often RQ's own heartbeat is written.
 _BEAT_SECONDS = 5.0
 
 
 class RunQueue:
-    """The queue of long work: push ids, look for lost ones."""
+    """The queue of long work: push ids, find lost ones."""
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = client
         self._queue = Queue(QUEUE, connection=client, serializer=JSONSerializer)
         self._intermediate = IntermediateQueue.get_intermediate_queue_key(self._queue.key)
 
+    @property
+    def key(self) -> str:
+        """The list of ids."""
+        return str(self._queue.key)
+
     def push(self, id: str) -> None:
-        """Tells RQ workers that this execution waits. Twice is harmless; not at all costs two seconds."""
+        """Queues this execution for RQ workers. Twice is harmless; a lost message costs two seconds."""
         try:
             self._queue.enqueue_call(
                 "worker.queue.rq.message",
@@ -50,15 +56,15 @@ class RunQueue:
                 failure_ttl=60,
                 description=id,
             )
-        except RedisError:
-            # The record is written and the clock will find it: whoever created it need not hear of this.
-            log.warning("queue.push_failed", execution_id=id)
+        except RedisError as error:
+            # The record is written and the clock will find it: its creator need not see this error.
+            note(error, "queue.push", execution_id=id)
 
     def __len__(self) -> int:
         return int(self._client.llen(self._queue.key))
 
     def lost(self, ids: list[str]) -> list[str]:
-        """Those that no message names; a message taken but not yet acted on counts as none."""
+        """Returns the ids that no message names; a message taken but not yet acted on does not count."""
         if not ids:
             return []
         with self._client.pipeline(transaction=False) as pipe:
@@ -66,12 +72,20 @@ class RunQueue:
                 pipe.lpos(self._queue.key, id)
             return [id for id, place in zip(ids, pipe.execute(), strict=True) if place is None]
 
-    def taken(self) -> list[str]:
-        """Messages taken from the queue whose taker has not said what became of them."""
-        return [as_text(id) for id in self._client.lrange(self._intermediate, 0, 99)]
+    def messages(self) -> list[str]:
+        """Returns the ids of all waiting messages."""
+        return [as_text(id) for id in self._client.lrange(self._queue.key, 0, -1)]
+
+    def length_and_taken(self) -> tuple[int, list[str]]:
+        """Number of waiting messages, and some that were taken without a reported outcome."""
+        with self._client.pipeline(transaction=False) as pipe:
+            pipe.llen(self._queue.key)
+            pipe.lrange(self._intermediate, 0, 99)
+            length, taken = pipe.execute()
+        return int(length), [as_text(id) for id in taken]
 
     def forget(self, id: str) -> None:
-        """Removes what a taken message left; its taker has all it needs, or is dead."""
+        """Deletes what a taken message left behind; its taker has all it needs, or is dead."""
         with self._client.pipeline(transaction=False) as pipe:
             pipe.lrem(self._intermediate, 0, id)
             pipe.delete(Message.key_for(id))
@@ -79,20 +93,27 @@ class RunQueue:
 
 
 def message(id: str) -> None:
-    """What a message names as its function. Only `QueueWorker` runs executions."""
-    raise RuntimeError("run `worker work`: this queue is not for other RQ workers")
+    """The function that messages name. Only `QueueWorker` runs executions."""
+    raise RuntimeError("run `worker work`: other RQ workers cannot run this queue")
 
 
 class QueueWorker(Worker):
     """An RQ worker that runs executions in its own process, without a fork per job."""
 
-    # A store that was away is asked again soon, however long it was away.
+    # Retry an unavailable store soon, however long it was away.
     max_connection_wait_time = 1.0
 
     def __init__(
-        self, client: redis.Redis, *, name: str, run: Callable[[str], Any], sign: Callable[[], None]
+        self,
+        client: redis.Redis,
+        *,
+        name: str,
+        run: Callable[[str], Any],
+        sign: Callable[[], None],
+        passes_on: Callable[[str], bool] = lambda id: False,
     ) -> None:
         self._run = run
+        self._passes_on = passes_on
         self._sign = sign
         self._beats_at = 0.0
         queue = Queue(QUEUE, connection=client, serializer=JSONSerializer)
@@ -101,10 +122,16 @@ class QueueWorker(Worker):
         )
 
     def execute_job(self, job: Message, queue: Queue) -> None:
+        passed_on = False
         try:
-            self._run(job.id)
+            passed_on = self._passes_on(job.id)
+            if not passed_on:
+                self._run(job.id)
         finally:
             self._forget(job, queue)
+        if passed_on:
+            RunQueue(self.connection).push(job.id)
+            time.sleep(PASSED_ON_PAUSE)
 
     def _forget(self, job: Message, queue: Queue) -> None:
         try:
@@ -112,14 +139,14 @@ class QueueWorker(Worker):
                 pipe.delete(job.key)
                 pipe.lrem(queue.intermediate_queue_key, 0, job.id)
                 pipe.execute()
-        except RedisError:
-            log.warning("rq.store_away")  # the clock cleans up
+        except RedisError as error:
+            note(error, "rq.forget")  # the clock cleans up
 
     def stop(self) -> None:
-        """Take no more messages."""
+        """Stop taking messages."""
         self._stop_requested = True
 
-    # RQ's own signal handlers, command channel, log handlers and registry sweeps have no use here.
+    # RQ's signal handlers, command channel, log handlers and registry sweeps are not needed here.
 
     def _install_signal_handlers(self) -> None:
         return
@@ -131,7 +158,7 @@ class QueueWorker(Worker):
         return
 
     def bootstrap(self, *args: Any, **kwargs: Any) -> None:
-        """Replaces a namesake (a container's numbers repeat) and strikes the killed off the list."""
+        """Replaces a namesake (container pids repeat) and removes killed workers from the registry."""
         self.connection.delete(self.key)
         self.register_birth()  # type: ignore[no-untyped-call]
         clean_worker_registry(self.queues[0])
@@ -139,19 +166,19 @@ class QueueWorker(Worker):
     def teardown(self) -> None:
         try:
             self.register_death()  # type: ignore[no-untyped-call]
-        except RedisError:
-            log.warning("rq.store_away")
+        except RedisError as error:
+            note(error, "rq.teardown")
 
     @property
     def should_run_maintenance_tasks(self) -> bool:
         return False
 
     def heartbeat(self, timeout: int | None = None, pipeline: Any = None) -> None:
-        """RQ asks for three of these a job, each two writes; its key lives for more than a minute."""
+        """RQ asks for three of these per job, two writes each; its key lives for more than a minute."""
         try:
             self._sign()
             if time.monotonic() >= self._beats_at:
                 self._beats_at = time.monotonic() + _BEAT_SECONDS
                 super().heartbeat(timeout, pipeline)
-        except RedisError:
-            log.warning("rq.heartbeat_failed")
+        except RedisError as error:
+            note(error, "rq.heartbeat")

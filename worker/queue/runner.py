@@ -3,51 +3,55 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from typing import Any, TypedDict
 
 import structlog
 
-from worker.agents.blobs import INLINE_BYTES, described, read
-from worker.agents.declare import Capability, Tool
-from worker.agents.hold import Stopped
+from worker.agents.causes import cause_of
 from worker.agents.job import Job
-from worker.agents.output import MOST_MESSAGE, NotJson, Output, OutputType, encode, shape, short
+from worker.agents.lease import LeaseLost
+from worker.agents.output_check import OutputCheck
 from worker.agents.steps import Decide
 from worker.agents.waits import Suspended
-from worker.contracts.schema import SchemaRefused, Validators, validate
-from worker.delivery.files import FileRef, Files
-from worker.errors import Failed, Problem, ToolDenied, ToolFailed, Transient, Unavailable, WaitExpired
-from worker.executions.others import Others
-from worker.executions.record import Execution
-from worker.executions.states import MOST_INPUTS
-from worker.executions.store import ExecutionStore
-from worker.ids import new_id
-from worker.logs import bound
-from worker.queue.keeper import Keeper
+from worker.capabilities.catalog import Catalog
+from worker.capabilities.declare import Capability, Tool
+from worker.core.errors import Failed, Problem, ToolDenied, ToolFailed, Transient, Unavailable, WaitExpired
+from worker.core.ids import new_id
+from worker.core.json import NotJson, encode, short
+from worker.core.logs import bound
+from worker.core.processes import only_this_process
+from worker.core.states import MOST_INPUTS
+from worker.engine.answers import ParkAnswer, SealAnswer
+from worker.engine.output import (
+    MOST_MESSAGE,
+    TEXT,
+    Output,
+    OutputType,
+    WorkResult,
+    shape,
+    store_value,
+)
+from worker.engine.record import Execution
+from worker.engine.stored_files import input_of
+from worker.engine.transitions import ExecutionStore
+from worker.files.blobs import INLINE_BYTES, described
+from worker.files.store import FileRef, Files
+from worker.queue.lease_keeper import LeaseKeeper
+from worker.remote.external_calls import ExternalCalls
 
 log = structlog.get_logger()
 
-TEXT = "text/plain; charset=utf-8"
+# Pause before work that only another tree can run is offered again.
+_ELSEWHERE_US = 1_000_000
 _TRANSIENT_DELAYS_US = (1_000_000, 5_000_000)
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the work came to, ready to be sealed."""
-
-    outcome: str
-    output: bytes
-    result: bytes
-    error: bytes
-    payload: bytes
 
 
 def failure(code: str, message: str, *, retryable: bool = False, **details: Any) -> bytes:
     """The payload of `execution.failed`, which is also the record's error.
 
-    Authors write messages and details; what cannot be stored, or is too long, is cut or left out.
+    Authors write messages and details; what cannot be stored, or is too long, is cut or omitted.
     """
     body = {
         "error": short(message, MOST_MESSAGE),
@@ -63,20 +67,20 @@ def failure(code: str, message: str, *, retryable: bool = False, **details: Any)
 
 
 CRASHED = failure("WORKER_CRASHED", "the work was interrupted too often", retryable=True)
-OVERTIME = failure("EXECUTION_TIMEOUT", "the work took longer than it may", retryable=True)
+OVERTIME = failure("EXECUTION_TIMEOUT", "the work exceeded its time limit", retryable=True)
 TOO_OLD = failure("EXECUTION_TIMEOUT", "execution exceeded maximum duration", retryable=True)
 DEADLINE_MISSED = failure(
-    "DEADLINE_MISSED", "the deadline passed before the work was done", refund_condition="deadline_missed"
+    "DEADLINE_MISSED", "the work was not finished before its deadline", refund_condition="deadline_missed"
 )
-TOO_SLOW = failure("SLA_TIMEOUT", "the work took longer than was promised", refund_condition="no_response")
-UNPAID = failure("PAYMENT_MISSING", "nobody paid in time")
+TOO_SLOW = failure("SLA_TIMEOUT", "the work exceeded the promised latency", refund_condition="no_response")
+UNPAID = failure("PAYMENT_MISSING", "the payment did not arrive in time")
 OTHER_VERSION = failure(
-    "NOT_REPLAYABLE", "while the execution waited its agent was replaced by a version that does not go on"
+    "NOT_REPLAYABLE", "the agent was replaced by an incompatible version while the execution waited"
 )
 
 
-class Failures(TypedDict):
-    """What is written when an execution is taken from a process that was lost, by what was broken."""
+class LostProcessErrors(TypedDict):
+    """Errors recorded when an execution is taken from a lost process, by the limit it broke."""
 
     crashed: bytes
     overtime: bytes
@@ -84,12 +88,12 @@ class Failures(TypedDict):
     deadline: bytes
 
 
-LOST = Failures(crashed=CRASHED, overtime=OVERTIME, latency=TOO_SLOW, deadline=DEADLINE_MISSED)
+LOST = LostProcessErrors(crashed=CRASHED, overtime=OVERTIME, latency=TOO_SLOW, deadline=DEADLINE_MISSED)
 STEP_TIMEOUT = failure("STEP_TIMEOUT", "step timed out", retryable=True)
 
 
 class Runner:
-    """Takes executions by id and sees them to their seal."""
+    """Runs executions by id, up to their seal."""
 
     def __init__(
         self,
@@ -99,14 +103,16 @@ class Runner:
         tools: Mapping[str, Tool],
         files: Files,
         decide: Decide,
-        keeper: Keeper,
+        keeper: LeaseKeeper,
         name: str,
         lease_us: int,
         step_timeout_us: int,
-        others: Others | None = None,
+        external_calls: ExternalCalls | None = None,
+        catalog: Catalog | None = None,
     ) -> None:
         self._store = store
-        self._others = others
+        self._catalog = catalog
+        self._external_calls = external_calls
         self._capabilities = capabilities
         self._tools = tools
         self._files = files
@@ -115,11 +121,22 @@ class Runner:
         self._name = name
         self._lease_us = lease_us
         self._step_timeout_us = step_timeout_us
-        self._validators = Validators()
+        self._output_check = OutputCheck()
         self.engaged = False
 
+    def passes_on(self, id: str) -> bool:
+        """Passes work that only another tree can run to that tree; costs nothing without such a tree."""
+        if self._catalog is None or self._catalog.runnable().keys() <= self._capabilities.keys():
+            return False
+        return self._runs_elsewhere(self._store.agent(id)) and self._store.pass_on(id) != ""
+
+    def _runs_elsewhere(self, agent: str, *, fresh: bool = False) -> bool:
+        if agent in self._capabilities or self._catalog is None:
+            return False
+        return agent in self._catalog.runnable(fresh=fresh)
+
     def run(self, id: str) -> bool:
-        """Runs what the id names, if its lease is to be had."""
+        """Runs the execution if its lease can be acquired."""
         self.engaged = True
         try:
             taken = self._store.take(id, lease_us=self._lease_us, worker=self._name, session=new_id())
@@ -135,7 +152,10 @@ class Runner:
     def _attempt(self, execution: Execution, at: int) -> None:
         capability = self._capabilities.get(execution.agent)
         if capability is None or capability.run is None:
-            unknown = failure("CAPABILITY_UNAVAILABLE", "no agent of this name runs here")
+            if self._runs_elsewhere(execution.agent, fresh=True):  # it may have just started there
+                self._store.requeue(execution.id, execution.fence, "handed_back", delay_us=_ELSEWHERE_US)
+                return
+            unknown = failure("CAPABILITY_UNAVAILABLE", "no agent of this name is registered here")
             self._seal(execution, _failed(unknown))
             return
         if _another_version(execution, capability):
@@ -152,23 +172,23 @@ class Runner:
             lease_us=self._lease_us,
             step_timeout_us=self._step_timeout_us,
             nudge=self._keeper.nudge,
-            others=self._others,
+            external_calls=self._external_calls,
         )
         try:
             with self._keeper.hold(execution, job):
-                self._work(execution, capability, job)
+                self._work(execution, capability, capability.run, job)
         finally:
             job.close()
 
-    def _work(self, execution: Execution, capability: Capability, job: Job) -> None:
+    def _work(self, execution: Execution, capability: Capability, run: Callable[..., Any], job: Job) -> None:
         try:
-            outcome = self._call(execution, capability, job)
+            outcome = self._call(execution, capability, run, job)
             if outcome is None:
                 delay = _TRANSIENT_DELAYS_US[min(execution.attempt, len(_TRANSIENT_DELAYS_US)) - 1]
                 job.insist(
                     lambda: self._store.requeue(execution.id, execution.fence, "transient", delay_us=delay)
                 )
-                log.info("execution.transient", delay_us=delay)
+                log.info("execution.retry_scheduled", delay_us=delay)
                 return
             job.flush()
             parked = self._park(execution, job, outcome)
@@ -176,30 +196,25 @@ class Runner:
             log.info("execution.sealed", outcome=outcome.outcome, status=status)
         except Suspended:
             log.info("execution.suspended")
-        except Stopped as stopped:
+        except LeaseLost as stopped:
             log.warning("execution.stopped", reason=str(stopped))
 
-    def _park(self, execution: Execution, job: Job, outcome: Outcome) -> bool:
-        """A paid task that failed in passing waits for its seeker's free retry instead of ending."""
-        if outcome.outcome != "failed" or "contract" not in execution.raw:
+    def _park(self, execution: Execution, job: Job, outcome: WorkResult) -> bool:
+        """Parks a paid task that failed in a way a retry can fix: it waits for the seeker's free retry."""
+        # A plain purchase has no free retries: its payment is bound to one input.
+        if outcome.outcome != "failed" or not execution.contract or execution.door == "buy":
             return False
         error = json.loads(outcome.error)
-
-        def left(name: str, most: int) -> bool:
-            return int(execution.raw.get(name, b"0")) < most
-
-        if error["retryable"] and left("retries_used", int(execution.raw.get("retries", b"0"))):
+        if error["retryable"] and execution.retries_used < execution.retries:
             kind = "retry"
-        elif error["code"] == "INVALID_INPUT" and left("inputs_used", MOST_INPUTS):
+        elif error["code"] == "INVALID_INPUT" and execution.inputs_used < MOST_INPUTS:
             kind = "input"
         else:
             return False
-        return (
-            job.insist(lambda: self._store.park(execution.id, execution.fence, outcome.error, kind))
-            == "parked"
-        )
+        parked = job.insist(lambda: self._store.park(execution.id, execution.fence, outcome.error, kind))
+        return parked is ParkAnswer.PARKED
 
-    def _seal(self, execution: Execution, outcome: Outcome) -> str:
+    def _seal(self, execution: Execution, outcome: WorkResult) -> SealAnswer:
         return self._store.seal(
             execution.id,
             execution.fence,
@@ -210,119 +225,100 @@ class Runner:
             payload=outcome.payload,
         )
 
-    def _call(self, execution: Execution, capability: Capability, job: Job) -> Outcome | None:
-        """What the author's function came to; None when it shall be tried again later."""
-        assert capability.run is not None
+    def _call(
+        self, execution: Execution, capability: Capability, run: Callable[..., Any], job: Job
+    ) -> WorkResult | None:
+        """Calls the author's function and returns its result; None if it must be retried later."""
         try:
-            job.input = json.loads(self._input(execution))
-            returned = capability.run(job)
-            streams = isinstance(returned, Iterator)
-            if streams:
-                job.stream(returned)
+            job.input = json.loads(input_of(self._files, execution))
+            with only_this_process():
+                returned = run(job)
+                streams = isinstance(returned, Iterator)
+                if streams:
+                    job.stream(returned)
             return self._finished(execution, capability, job, returned, streams=streams)
-        except (Transient, Unavailable) as fault:
-            if execution.attempt < execution.attempts:
+        except (Exception, SystemExit) as fault:
+            error = _error_of(fault)
+            self._explain(execution, capability, job, fault, json.loads(error)["code"])
+            if isinstance(fault, (Transient, Unavailable)) and execution.attempt < execution.attempts:
                 return None
-            return _failed(failure("TRANSIENT_FAILURE", fault.message, retryable=True))
-        except Problem as problem:
-            return _failed(failure(problem.code, problem.message, **problem.details))
-        except Failed as failed:
-            return _failed(failure(failed.code, failed.message, **failed.details))
-        except ToolDenied as denied:
-            return _failed(
-                failure("TOOL_DENIED", f"a tool call was refused: {denied.reason}", tool=denied.tool)
-            )
-        except WaitExpired as late:
-            return _failed(failure("WAIT_EXPIRED", "nobody answered in time", signal_type=late.signal_type))
-        except ToolFailed as broken:
-            return _failed(failure("TOOL_FAILED", "a tool failed", tool=broken.tool, retryable=True))
-        except NotJson:
-            return _failed(failure("OUTPUT_INVALID", "the agent returned something that cannot be delivered"))
-        except (Exception, SystemExit):
-            log.exception("agent.raised", agent=capability.name)
-            return _failed(failure("INTERNAL_ERROR", "the work failed inside the worker"))
+            return _failed(error)
+
+    def _explain(
+        self, execution: Execution, capability: Capability, job: Job, fault: BaseException, code: str
+    ) -> None:
+        """Records for the author why the attempt failed, in log and record; the seeker never sees it."""
+        name, attempt = capability.name, execution.attempt
+        cause = cause_of(fault, agent=name, attempt=attempt, code=code, function=capability.run)
+        about = {"agent": cause.agent, "code": code, "reason": cause.reason, "where": cause.where}
+        if code == "INTERNAL_ERROR":
+            log.error("agent.raised", **about, exc_info=fault)
+        elif capability.name.startswith("_"):
+            return  # a check of an input or an output: the caller's mistake
+        else:
+            log.warning("agent.failed", **about, error=cause.error)
+        job.explain(cause)
 
     def _finished(
         self, execution: Execution, capability: Capability, job: Job, returned: Any, *, streams: bool
-    ) -> Outcome:
+    ) -> WorkResult:
         if streams:
-            text = self._files.put(job.said(), name="output.txt", mime=TEXT)
-            made = Output(OutputType.STREAM, None, False, (*job.files, text))
+            text = self._files.put(job.streamed_text(), name="output.txt", mime=TEXT)
+            output = Output(OutputType.STREAM, None, False, (*job.files, text))
         else:
-            made = shape(returned, job.files)
-        self._check(execution, capability, job, made)
-        value = encode(made.value) if made.has_value else b""
-        value_ref: FileRef | None = None
-        if len(value) > INLINE_BYTES:
-            text_only = made.type is OutputType.TEXT
-            name, mime = ("output.txt", TEXT) if text_only else ("output.json", "application/json")
-            content = made.value.encode() if text_only else value
-            value_ref, value = self._files.put(content, name=name, mime=mime), b""
-        result: dict[str, Any] = {"type": made.type, "files": [asdict(ref) for ref in made.files]}
+            output = shape(returned, job.files)
+        self._output_check.check(capability, job, output)
+        value = encode(output.value) if output.has_value else b""
+        text_only = output.type is OutputType.TEXT
+        value, value_ref = store_value(self._files, output.value, value, text=text_only)
+        result: dict[str, Any] = {"type": output.type, "files": [asdict(ref) for ref in output.files]}
         if value_ref is not None:
             result["value_ref"] = asdict(value_ref)
-        said_ref: FileRef | None = None
+        streamed_ref: FileRef | None = None
         job.flush()
         if job.overflowed and not streams:
-            said_ref = self._files.put(job.said(), name="said.txt", mime=TEXT)
-            result["said_ref"] = asdict(said_ref)
-        payload = _completed(value, made.files, value_ref, said_ref)
-        return Outcome("completed", value, encode(result), b"", payload)
-
-    def _check(self, execution: Execution, capability: Capability, job: Job, made: Output) -> None:
-        """JSON that was promised a shape must have it; text and files promise none."""
-        for schema in (capability.output_schema, job.output_schema):
-            if not isinstance(schema, Mapping) or not schema:
-                continue
-            # What is no object the swarm's door gives the shape of an answer first.
-            kernels = job.swarm is not None and schema is job.output_schema
-            if kernels and not isinstance(made.value, Mapping):
-                continue
-            if not made.has_value or made.type is OutputType.TEXT:
-                raise Failed(
-                    "OUTPUT_SCHEMA_INVALID",
-                    "the output is not the JSON that was promised",
-                    expected="json",
-                    received=made.type,
-                )
-            try:
-                validator = self._validators.get(schema)
-            except SchemaRefused:
-                if kernels:
-                    continue  # a kernel reads a small part of a schema and refuses none
-                raise
-            problems = validate(validator, made.value)
-            if problems:
-                raise Failed(
-                    "OUTPUT_SCHEMA_INVALID",
-                    "the output does not fit the promised schema",
-                    problems=problems[:5],
-                )
-
-    def _input(self, execution: Execution) -> bytes:
-        ref = execution.raw.get("input_ref")
-        return read(self._files, FileRef(**json.loads(ref))) if ref else execution.input
+            streamed_ref = self._files.put(job.streamed_text(), name="said.txt", mime=TEXT)
+            result["said_ref"] = asdict(streamed_ref)
+        payload = _completed(value, output.files, value_ref, streamed_ref)
+        return WorkResult("completed", value, encode(result), b"", payload)
 
 
 def _another_version(execution: Execution, capability: Capability) -> bool:
-    """After a wait the function runs again from its first line: it must be the one that ran before."""
-    version = execution.raw.get("version", b"").decode()
-    resumed = execution.raw.get("resumed") == b"1"
-    return resumed and not capability.resumes and version not in ("", capability.version)
+    """After a wait the function runs again from its first line, so the version must be the same."""
+    return execution.resumed and not capability.resumes and execution.version not in ("", capability.version)
 
 
-def _failed(error: bytes) -> Outcome:
-    return Outcome("failed", b"", b"", error, error)
+def _error_of(fault: BaseException) -> bytes:
+    """The seeker's error for an agent's exception: only what the agent wrote for the seeker."""
+    match fault:
+        case Transient() | Unavailable():
+            return failure("TRANSIENT_FAILURE", fault.message, retryable=True)
+        case Problem() | Failed():
+            return failure(fault.code, fault.message, **fault.details)
+        case ToolDenied():
+            return failure("TOOL_DENIED", f"a tool call was refused: {fault.reason}", tool=fault.tool)
+        case WaitExpired():
+            return failure("WAIT_EXPIRED", "no answer arrived in time", signal_type=fault.signal_type)
+        case ToolFailed():
+            return failure("TOOL_FAILED", "a tool failed", tool=fault.tool, retryable=True)
+        case NotJson():
+            return failure("OUTPUT_INVALID", "the agent returned something that cannot be delivered")
+        case _:
+            return failure("INTERNAL_ERROR", "the work failed inside the worker")
+
+
+def _failed(error: bytes) -> WorkResult:
+    return WorkResult("failed", error=error, payload=error)
 
 
 def _completed(
-    value: bytes, files: tuple[FileRef, ...], value_ref: FileRef | None, said_ref: FileRef | None
+    value: bytes, files: tuple[FileRef, ...], value_ref: FileRef | None, streamed_ref: FileRef | None
 ) -> bytes:
     parts = [b'"output":' + (value or b"null")]
     if files:
         parts.append(b'"files":' + encode([described(ref) for ref in files]))
     if value_ref is not None:
         parts.append(b'"output_file":' + encode(described(value_ref)))
-    if said_ref is not None:
-        parts.append(b'"said_file":' + encode(described(said_ref)))
+    if streamed_ref is not None:
+        parts.append(b'"said_file":' + encode(described(streamed_ref)))
     return b"{" + b",".join(parts) + b"}"

@@ -1,7 +1,7 @@
-"""`worker work`: a parent that keeps warm processes alive and ends the ones that hang.
+"""`worker work`: a parent that keeps warm processes alive and kills hung ones.
 
 The parent imports the app once and forks; a child that dies is replaced in milliseconds, and the
-execution it held runs again at once instead of when its lease lapses.
+execution it held is requeued at once instead of when its lease lapses.
 """
 
 from __future__ import annotations
@@ -17,46 +17,53 @@ from dataclasses import dataclass, field
 import redis
 import structlog
 
-from worker.executions.store import ExecutionStore
-from worker.processes import die_with_parent, end
-from worker.queue import line
-from worker.queue.line import Line
+from worker.core.descendants import adopt_orphans, children, end_children
+from worker.core.logs import keep_apart
+from worker.core.processes import die_with_parent, end
+from worker.engine.answers import RequeueAnswer
+from worker.engine.transitions import ExecutionStore
+from worker.queue import supervisor_pipe
+from worker.queue.prints import PrintedOutput
 from worker.queue.runner import LOST
+from worker.queue.supervisor_pipe import SupervisorPipe
+from worker.store.outage import note
 
 log = structlog.get_logger()
 
-# After its limit a job may still notice by itself; a process that gives no sign for so long hangs.
+# After its limit a job may still notice by itself; a process silent for longer than this hangs.
 OVERTIME_GRACE = 1.0
 SILENCE = 15.0
-# How long after the grace a child may still be about leaving.
+# How long after the grace period a child may still take to exit.
 _LEAVING = 5.0
 _QUICK_DEATH = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
-ChildMain = Callable[[str, Line], None]
+ChildMain = Callable[[str, SupervisorPipe], None]
 Requeue = Callable[[str, int], None]
 
 
 @dataclass
-class Child:
+class ChildProcess:
     """One warm process as its parent sees it."""
 
     kind: str
     pid: int
     fd: int
     started: float
+    printed: PrintedOutput
     buffer: bytes = b""
     execution_id: str = ""
     fence: int = 0
     ends_by: float = 0.0
     last_sign: float = 0.0
     signs: bool = False
-    told: bool = False
+    signalled: bool = False
+    worn: bool = False
 
 
 @dataclass
-class _Grave:
-    """An execution whose process died and that could not be handed over yet."""
+class _LostRun:
+    """An execution whose process died and that is not yet requeued."""
 
     execution_id: str
     fence: int
@@ -64,21 +71,24 @@ class _Grave:
 
 @dataclass
 class Supervisor:
-    """Starts `kinds` (one entry a process), replaces the dead, ends the hung."""
+    """Starts `kinds` (one entry per process), replaces dead processes, kills hung ones."""
 
     kinds: list[str]
     child_main: ChildMain
     requeue: Requeue
     grace: float
     silence: float = SILENCE
-    children: dict[int, Child] = field(default_factory=dict)
-    _graves: list[_Grave] = field(default_factory=list)
+    children: dict[int, ChildProcess] = field(default_factory=dict)
+    _lost_runs: list[_LostRun] = field(default_factory=list)
     _restarts: list[tuple[float, str]] = field(default_factory=list)
     _stopping: float = 0.0
+    _helpers: set[int] = field(default_factory=set)
 
     def run(self) -> None:
-        """Until SIGTERM or SIGINT; returns when every child is gone."""
+        """Runs until SIGTERM or SIGINT; returns when every child is gone."""
         self._selector = selectors.DefaultSelector()
+        adopt_orphans()
+        self._helpers = children()  # processes started by author modules during import
         wake_read, wake_write = os.pipe()
         for fd in (wake_read, wake_write):
             os.set_blocking(fd, False)
@@ -92,111 +102,132 @@ class Supervisor:
             for key, _ in self._selector.select(timeout=0.25):
                 if key.fd == wake_read:
                     os.read(wake_read, 4096)
+                elif isinstance(key.data, PrintedOutput):
+                    self._pass_on(key.data)
                 else:
-                    self._hear(self.children[key.fd])
+                    self._read_signs(self.children[key.fd])
             self._reap()
-            self._look_around()
+            self._tick()
         signal.set_wakeup_fd(-1)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        """Only takes note: the loop acts, so that a child being started just now is not missed."""
+        """Only records the signal: the loop acts, so that a child being started just now is not missed."""
         if number != signal.SIGCHLD and not self._stopping:
             self._stopping = time.monotonic()
 
     def _start(self, kind: str) -> None:
         read, write = os.pipe()
+        printed_read, printed_write = os.pipe()
         parent = os.getpid()
-        # A signal that meets the child before it has let go of its parent's handlers would be lost.
+        # A signal that reaches the child before it has reset its parent's handlers would be lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         pid = os.fork()
         if pid == 0:
-            self._become_child(kind, parent, read, write, before)
+            self._become_child(kind, parent, read, write, printed_write, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        os.close(write)
-        os.set_blocking(read, False)
-        now = time.monotonic()
-        self.children[read] = Child(kind, pid, read, now, last_sign=now)
+        for fd in (write, printed_write):
+            os.close(fd)
+        for fd in (read, printed_read):
+            os.set_blocking(fd, False)
+        now, printed = time.monotonic(), PrintedOutput(printed_read, kind)
+        self.children[read] = ChildProcess(kind, pid, read, now, printed, last_sign=now)
         self._selector.register(read, selectors.EVENT_READ)
+        self._selector.register(printed_read, selectors.EVENT_READ, printed)
 
     def _become_child(
-        self, kind: str, parent: int, read: int, write: int, mask: set[int | signal.Signals]
+        self, kind: str, parent: int, read: int, write: int, printed: int, mask: set[int | signal.Signals]
     ) -> None:
         status = 1
         try:
+            _print_to(printed)
             signal.set_wakeup_fd(-1)
             for name in _SIGNALS:
                 signal.signal(name, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            os.setpgid(0, 0)  # what an author's function starts ends with the process that started it
+            os.setpgid(0, 0)  # what an author's function starts is killed with its process
             die_with_parent(parent)
             os.close(read)
             self._selector.close()
-            self.child_main(kind, Line(write))
+            self.child_main(kind, SupervisorPipe(write))
             status = 0
+        except SystemExit as ended:  # stopped while waiting for work
+            status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         except BaseException:  # the child must never return into the parent's loop
             log.exception("work.process_failed", kind=kind)
         finally:
             os._exit(status)
 
-    def _hear(self, child: Child) -> None:
-        """Reads all that a child has said so far."""
+    def _pass_on(self, printed: PrintedOutput) -> None:
+        if not printed.read():
+            self._selector.unregister(printed.fd)
+
+    def _read_signs(self, child: ChildProcess) -> None:
+        """Reads all pending messages of a child."""
         while True:
             try:
                 data = os.read(child.fd, 65536)
             except BlockingIOError:
                 return
-            if not data:  # dead or dying: nobody else holds the other end, or nobody should
+            if not data:  # dead or dying: no other process holds, or should hold, the other end
                 self._selector.unregister(child.fd)
                 end(child.pid, signal.SIGKILL)
                 return
             child.last_sign, child.signs = time.monotonic(), True
             *lines, child.buffer = (child.buffer + data).split(b"\n")
             for text in lines:
-                self._note(child, line.parse(text))
+                self._apply(child, supervisor_pipe.parse(text))
 
-    def _note(self, child: Child, message: line.Message) -> None:
+    def _apply(self, child: ChildProcess, message: supervisor_pipe.PipeMessage) -> None:
         if message.word == "run":
             child.execution_id, child.fence = message.execution_id, message.fence
             child.ends_by = child.last_sign + message.seconds + OVERTIME_GRACE
         elif message.word == "idle":
             child.execution_id = ""
+        elif message.word == "replace":
+            child.worn = True
         elif message.word == "kill":
             self._kill(child, "asked")
 
     def _reap(self) -> None:
-        """Finds the dead by asking for them: a pipe can be held open by what an author's function started."""
+        """Polls for dead children: a process started by an author's function can hold a pipe open."""
         for child in list(self.children.values()):
             if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
-                self._bury(child)
+                self._remove(child)
 
-    def _bury(self, child: Child) -> None:
+    def _remove(self, child: ChildProcess) -> None:
         if child.fd in self._selector.get_map():
-            self._hear(child)
+            self._read_signs(child)
         if child.fd in self._selector.get_map():
             self._selector.unregister(child.fd)
         os.close(child.fd)
+        if child.printed.fd in self._selector.get_map():
+            self._selector.unregister(child.printed.fd)
+        child.printed.close()
         del self.children[child.fd]
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)  # before the number is free for others
+            os.killpg(child.pid, signal.SIGKILL)  # before the pid can be reused
         _, status = os.waitpid(child.pid, 0)
+        end_children(self._helpers.union(other.pid for other in self.children.values()))
         if child.execution_id:
-            self._graves.append(_Grave(child.execution_id, child.fence))
+            self._lost_runs.append(_LostRun(child.execution_id, child.fence))
         if not self._stopping:
-            log.warning("work.process_ended", kind=child.kind, status=os.waitstatus_to_exitcode(status))
-            lived = time.monotonic() - child.started
-            self._restarts.append((time.monotonic() + (0.0 if lived > _QUICK_DEATH else 1.0), child.kind))
+            if not child.worn:
+                log.warning("work.process_ended", kind=child.kind, status=os.waitstatus_to_exitcode(status))
+            at_once = child.worn or time.monotonic() - child.started > _QUICK_DEATH
+            self._restarts.append((time.monotonic() + (0.0 if at_once else 1.0), child.kind))
 
-    def _look_around(self) -> None:
+    def _tick(self) -> None:
         now = time.monotonic()
-        if self._stopping and any(not child.told for child in self.children.values()):
-            log.info("work.stopping")
+        if self._stopping and any(not child.signalled for child in self.children.values()):
+            log.info("work.stop_requested")
         due = [kind for at, kind in self._restarts if at <= now and not self._stopping]
         self._restarts = [(at, kind) for at, kind in self._restarts if at > now]
         for kind in due:
             self._start(kind)
         for child in list(self.children.values()):
-            if self._stopping and not child.told:
-                child.told = True
+            child.printed.report()
+            if self._stopping and not child.signalled:
+                child.signalled = True
                 end(child.pid, signal.SIGTERM)
             if child.execution_id and now > child.ends_by:
                 self._kill(child, "overtime")
@@ -204,28 +235,37 @@ class Supervisor:
                 self._kill(child, "silent")
             elif self._stopping and now > self._stopping + self.grace + _LEAVING:
                 self._kill(child, "shutdown")
-        self._graves = [grave for grave in self._graves if not self._hand_over(grave)]
+        self._lost_runs = [lost_run for lost_run in self._lost_runs if not self._hand_over(lost_run)]
 
-    def _hand_over(self, grave: _Grave) -> bool:
+    def _hand_over(self, lost_run: _LostRun) -> bool:
+        """Returns whether this is finished: after a bug the clock finds the lease once it has lapsed."""
         try:
-            self.requeue(grave.execution_id, grave.fence)
-        except redis.RedisError:
-            return False
+            self.requeue(lost_run.execution_id, lost_run.fence)
+        except redis.RedisError as error:
+            return not note(error, "work.requeue", execution_id=lost_run.execution_id)
         return True
 
-    def _kill(self, child: Child, why: str) -> None:
+    def _kill(self, child: ChildProcess, why: str) -> None:
         log.warning("work.process_killed", kind=child.kind, why=why, execution_id=child.execution_id)
         child.ends_by = float("inf")
         child.last_sign = float("inf")
         end(child.pid, signal.SIGKILL)
 
 
+def _print_to(fd: int) -> None:
+    """In a child: sends prints of author code to the parent; log lines keep their destination."""
+    keep_apart(os.dup(2))
+    os.dup2(fd, 1)
+    os.dup2(fd, 2)
+    os.close(fd)
+
+
 def requeue_lost(store: ExecutionStore, push: Callable[[str], None]) -> Requeue:
-    """What happens to the execution of a process that died."""
+    """Returns a function that requeues the execution of a dead process."""
 
     def requeue(execution_id: str, fence: int) -> None:
-        what, lane = store.requeue(execution_id, fence, "process_lost", **LOST)
-        if what == "queued" and lane == "queue":
+        answer, lane = store.requeue(execution_id, fence, "process_lost", **LOST)
+        if answer is RequeueAnswer.QUEUED and lane == "queue":
             push(execution_id)
 
     return requeue

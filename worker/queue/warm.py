@@ -1,4 +1,4 @@
-"""What a warm process does: take ids from its lane, run them, and leave well when told to."""
+"""Main loops of a warm process: take ids from its lane, run them, shut down in order."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ import redis
 import structlog
 from rq.exceptions import StopRequested
 
-from worker.queue.keeper import Keeper
+from worker.core.descendants import end_children
+from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
-from worker.queue.rq import QueueWorker
+from worker.queue.process_limits import ProcessWear
+from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker
 from worker.queue.runner import Runner
-from worker.store import as_bytes
+from worker.queue.supervisor_pipe import SupervisorPipe
+from worker.store.client import as_bytes
+from worker.store.outage import note
 
 log = structlog.get_logger()
 
@@ -25,10 +29,14 @@ _POP_SECONDS = 5
 _PAUSE = 0.5
 
 
-class Leaving:
-    """SIGTERM: an idle process ends at once; a busy one gets its grace, then hands its work back."""
+class Shutdown:
+    """SIGTERM: an idle process exits at once; a busy one gets its grace period, then hands its work back.
 
-    def __init__(self, runner: Runner, keeper: Keeper, grace: float) -> None:
+    A process that has reached a limit is worn: it takes no more work and its parent replaces it.
+    """
+
+    def __init__(self, runner: Runner, keeper: LeaseKeeper, grace: float, wear: ProcessWear) -> None:
+        self._wear = wear
         self._runner = runner
         self._keeper = keeper
         self._grace = grace
@@ -37,6 +45,25 @@ class Leaving:
         signal.signal(
             signal.SIGINT, signal.SIG_IGN
         )  # a terminal's ^C reaches the supervisor, which sends SIGTERM
+
+    @property
+    def worn(self) -> bool:
+        return bool(self._wear.reason())
+
+    def ran(self, taken: bool) -> None:
+        """After each run: kills the processes that author code started."""
+        if taken:
+            self._wear.ran()
+            left = end_children()
+            if left:
+                log.warning("work.leftovers_ended", processes=left)
+
+    def sign_off(self, presence: Presence, parent: SupervisorPipe) -> None:
+        """Final log entry of a worn process."""
+        if self.worn and not self.asked:
+            log.info("work.process_worn", limit=self._wear.reason())
+            parent.replace_me()
+            _survive(presence.leave)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
@@ -51,50 +78,60 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
-def express(client: redis.Redis, lane: str, runner: Runner, presence: Presence, leaving: Leaving) -> None:
-    """Short work: ids straight from a list."""
+def express(client: redis.Redis, lane: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
+    """Runs short work: ids straight from a list."""
     try:
-        while not leaving.asked:
-            _survive(lambda: _pop(client, lane, runner, presence))
+        while not (leaving.asked or leaving.worn):
+            _survive(lambda: _pop(client, lane, runner, presence, leaving))
     except StopRequested:
         return
 
 
-def _pop(client: redis.Redis, lane: str, runner: Runner, presence: Presence) -> None:
+def _pop(client: redis.Redis, lane: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     presence.sign()
     found = client.blpop([lane], timeout=_POP_SECONDS)
-    if found is not None:
-        runner.run(as_bytes(found[1]).decode())
+    if found is None:
+        return
+    id = as_bytes(found[1]).decode()
+    if runner.passes_on(id):
+        time.sleep(PASSED_ON_PAUSE)
+    else:
+        leaving.ran(runner.run(id))
 
 
-def queue(client: redis.Redis, name: str, runner: Runner, presence: Presence, leaving: Leaving) -> None:
-    """Long work: messages from RQ."""
+def queue(client: redis.Redis, name: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
+    """Runs long work: messages from RQ."""
 
     worker: QueueWorker | None = None
 
     def run(id: str) -> None:
-        _survive(lambda: runner.run(id))
-        if leaving.asked and worker is not None:
+        _survive(lambda: leaving.ran(runner.run(id)))
+        if (leaving.asked or leaving.worn) and worker is not None:
             worker.stop()
+
+    def sign() -> None:
+        presence.sign()
+        if leaving.worn and not runner.engaged:
+            raise StopRequested
 
     def serve() -> None:
         nonlocal worker
-        worker = QueueWorker(client, name=name, run=run, sign=presence.sign)
+        worker = QueueWorker(client, name=name, run=run, sign=sign, passes_on=runner.passes_on)
         worker.work()
-        if not leaving.asked:  # RQ gives up on errors that pass
+        if not (leaving.asked or leaving.worn):  # RQ gives up on transient errors
             time.sleep(_PAUSE)
 
     try:
-        while not leaving.asked:
+        while not (leaving.asked or leaving.worn):
             _survive(serve)
     except StopRequested:
         return
 
 
 def _survive(step: Callable[[], object]) -> None:
-    """A store that is away must not end the process: what was lost meanwhile the clock finds."""
+    """Keeps the process alive through outages and bugs of the store; the clock finds lost work."""
     try:
         step()
-    except redis.RedisError:
-        log.warning("work.store_away")
+    except redis.RedisError as error:
+        note(error, "work")
         time.sleep(_PAUSE)

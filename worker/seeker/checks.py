@@ -1,7 +1,7 @@
-"""Everything a seeker compares before it signs and after it was served. Pure functions over values.
+"""Everything a seeker checks before it signs and after delivery. Pure functions over values.
 
-A worker may be mistaken, hostile or replaced on the way, so nothing it says is taken for what was
-agreed: what is signed is built from the contract and from our own table of networks.
+A worker may be wrong, hostile or replaced on the way, so nothing it says is trusted as the agreement. What is
+signed is built from the contract and from our own table of networks.
 """
 
 from __future__ import annotations
@@ -9,23 +9,15 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from worker.contracts.amounts import to_text
-from worker.contracts.canonical import contract_hash, digest
-from worker.contracts.signatures import (
-    Eip191Verifier,
-    SignatureInvalid,
-    decode_signature,
-    recover_digest,
-    same_address,
-)
-from worker.errors import BadRequest, Forbidden
-from worker.payments.networks import Network, find_network
-from worker.payments.offer import SCHEME
-from worker.payments.typed_data import is_bytes32, receipt_digest
+from worker.contracts.signatures import Eip191Verifier, SignatureInvalid, decode_signature, recover_digest
+from worker.core.amounts import to_text
+from worker.core.canonical import contract_hash, digest
+from worker.core.errors import BadRequest, Forbidden
+from worker.core.evm import is_bytes32, same_address
 from worker.seeker.demand import Demand
 from worker.seeker.http import host_of
 from worker.seeker.problems import (
@@ -36,13 +28,16 @@ from worker.seeker.problems import (
     SpendCapReached,
     plain,
 )
+from worker.x402.networks import Network, find_network
+from worker.x402.offer import SCHEME
+from worker.x402.typed_data import receipt_digest
 
 _CHECKSUM = re.compile(r"sha256:([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True)
-class Agreed:
-    """What may be signed. Without a contract the price and the payee are open, and only the cap holds."""
+class SigningLimits:
+    """What may be signed. Without a contract, price and payee are open and only the cap applies."""
 
     host: str
     most: int
@@ -53,26 +48,26 @@ class Agreed:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
-    """A demand that has passed, with our own entry for its network."""
+class ChosenDemand:
+    """A demand that passed all checks, with our own entry for its network."""
 
     demand: Demand
     network: Network
 
 
-def choose(demands: Sequence[Demand], agreed: Agreed) -> Chosen:
-    """The first demand that is what was agreed; the first one's fault when there is none."""
+def choose(demands: Sequence[Demand], agreed: SigningLimits) -> ChosenDemand:
+    """Choose the first demand that matches the agreement; if none does, raise the first one's fault."""
     first: OfferRefused | SpendCapReached | None = None
     for demand in demands:
         try:
-            return Chosen(demand, check_demand(demand, agreed))
+            return ChosenDemand(demand, check_demand(demand, agreed))
         except (OfferRefused, SpendCapReached) as refusal:
             first = first or refusal
     raise first or OfferRefused("the 402 offers no way to pay", field="accepts")
 
 
-def check_demand(demand: Demand, agreed: Agreed) -> Network:
-    """Refuse a demand that differs from what was agreed in anything that a signature would bind."""
+def check_demand(demand: Demand, agreed: SigningLimits) -> Network:
+    """Refuse a demand that differs from the agreement in anything a signature would bind."""
     network = find_network(demand.network)
     if demand.scheme != SCHEME:
         raise _differs("scheme", SCHEME, demand.scheme)
@@ -96,7 +91,7 @@ def check_demand(demand: Demand, agreed: Agreed) -> Network:
             raise _differs("payTo", "an address", demand.pay_to)
     elif not same_address(demand.pay_to, agreed.pay_to):
         raise _differs("payTo", agreed.pay_to, demand.pay_to)
-    # Older and simpler servers leave the resource out; then the connection itself is the only word on it.
+    # Older and simpler servers omit the resource; then only the connection identifies it.
     if demand.resource_url and host_of(demand.resource_url) != agreed.host:
         raise _differs("resource.url", f"an address at {agreed.host}", demand.resource_url)
     if not 0 < demand.max_timeout_s <= agreed.longest_s:
@@ -108,7 +103,7 @@ def check_demand(demand: Demand, agreed: Agreed) -> Network:
 
 def cap_reached(amount: int, most: int) -> SpendCapReached:
     return SpendCapReached(
-        f"{to_text(amount)} USDC would go beyond the cap, which has {to_text(max(0, most))} USDC left",
+        f"{to_text(amount)} USDC would exceed the spending cap, which has {to_text(max(0, most))} USDC left",
         field="amount",
         expected=f"at most {to_text(max(0, most))}",
         received=to_text(amount),
@@ -116,7 +111,7 @@ def cap_reached(amount: int, most: int) -> SpendCapReached:
 
 
 def check_countersigned(draft: Mapping[str, Any], received: Any, worker_wallet: str) -> dict[str, Any]:
-    """The worker's document, if it is our draft with a hash and the worker's own signature."""
+    """Accept the worker's document only if it is our draft plus a hash and the worker's own signature."""
     if not isinstance(received, dict) or not isinstance(received.get("signatures"), dict):
         raise ContractRefused("the worker sent no signed contract", field="signatures")
     body = {name: value for name, value in received.items() if name not in ("signatures", "hash")}
@@ -134,7 +129,7 @@ def check_countersigned(draft: Mapping[str, Any], received: Any, worker_wallet: 
 
 
 def check_contract_signatures(contract: Mapping[str, Any]) -> None:
-    """Refuse a contract whose hash or either signature is not right."""
+    """Refuse a contract whose hash or either signature is invalid."""
     found = contract_hash(contract)
     if contract.get("hash") != found:
         raise ContractRefused("the hash is not that of the contract", field="hash", expected=found)
@@ -145,9 +140,19 @@ def check_contract_signatures(contract: Mapping[str, Any]) -> None:
 
 
 def check_receipt(
-    receipt: Any, *, signer: str, payer: str, network: Network, resource_url: str, transaction: str
+    receipt: Any,
+    *,
+    signer: str,
+    payer: str,
+    network: Network,
+    resource_url: str,
+    transaction: str,
+    named_keys: Callable[[], Collection[str]] = tuple,
 ) -> None:
-    """Refuse a receipt that does not prove this payment of ours to that wallet."""
+    """Refuse a receipt that does not prove our payment to that wallet.
+
+    `named_keys` returns the keys that the worker publishes; called only if a key other than `signer` signed.
+    """
     if not isinstance(receipt, dict) or not isinstance(receipt.get("payload"), dict):
         raise ReceiptInvalid("there is no receipt")
     payload = receipt["payload"]
@@ -158,7 +163,7 @@ def check_receipt(
         found = recover_digest(signed, decode_signature(receipt.get("signature")))
     except (ValueError, Forbidden) as fault:
         raise ReceiptInvalid("the receipt's signature cannot be read", field="signature") from fault
-    if not same_address(found, signer):
+    if not same_address(found, signer) and not any(same_address(found, key) for key in named_keys()):
         raise ReceiptInvalid(
             "somebody else signed the receipt", field="signature", expected=signer, received=found
         )
@@ -178,7 +183,7 @@ def check_receipt(
 
 
 def check_bytes(data: bytes, *, name: str, checksum: Any, size: Any) -> None:
-    """Refuse bytes that are not those the worker described; what has no checksum cannot be checked."""
+    """Refuse bytes that do not match the worker's description; without a checksum nothing can be checked."""
     match = _CHECKSUM.fullmatch(checksum) if isinstance(checksum, str) else None
     if match is None:
         raise ChecksumMismatch(

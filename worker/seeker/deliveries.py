@@ -1,4 +1,4 @@
-"""Fetching what was delivered: every byte is compared with its announced checksum before it is kept."""
+"""Fetches deliverables: all bytes are compared with the announced checksum before they are saved."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from worker.delivery.names import safe_name
-from worker.delivery.outbound import Outbound, Refused, Rules, TimedOut, Unreachable
+from worker.delivery.outbound import AddressRules, Outbound, TimedOut, Unreachable, UrlRefused
+from worker.files.names import safe_name
 from worker.seeker.checks import check_bytes
-from worker.seeker.http import Answer, Dropped, Transport, host_of
+from worker.seeker.http import ConnectionDropped, HttpAnswer, Transport, host_of
 from worker.seeker.problems import AnswerUnreadable, ChecksumMismatch, plain
 
 MOST_BYTES = 100 << 20
@@ -21,7 +21,7 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A deliverable whose bytes are what was announced."""
+    """A deliverable whose bytes match the announcement."""
 
     name: str
     path: Path
@@ -33,7 +33,7 @@ class Saved:
 def collect(
     deliverables: Sequence[Mapping[str, Any]], directory: Path, *, http: Transport, worker_host: str
 ) -> list[Saved]:
-    """Saves what is right; raises ChecksumMismatch for the rest, after everything was tried."""
+    """Save the valid deliverables; try all of them, then raise ChecksumMismatch for the rest."""
     saved: list[Saved] = []
     wrong: ChecksumMismatch | None = None
     taken: set[str] = set()
@@ -54,7 +54,7 @@ def collect(
 
 
 def fetch(deliverable: Mapping[str, Any], *, http: Transport, worker_host: str) -> bytes:
-    """The bytes of one deliverable; a transfer that spoiled them is tried again."""
+    """Fetch the bytes of one deliverable; a corrupted transfer is retried."""
     name, url = plain(deliverable.get("name") or "file", 80), deliverable.get("url")
     if not isinstance(url, str):
         raise AnswerUnreadable(f"{name} has no address", field="deliverables.url")
@@ -63,7 +63,7 @@ def fetch(deliverable: Mapping[str, Any], *, http: Transport, worker_host: str) 
             data = _get(url, http, worker_host, name)
             check_bytes(data, name=name, checksum=deliverable.get("checksum"), size=deliverable.get("size"))
             return data
-        except (Dropped, ChecksumMismatch) as fault:
+        except (ConnectionDropped, ChecksumMismatch) as fault:
             if tries_left:
                 continue
             if isinstance(fault, ChecksumMismatch):
@@ -73,7 +73,7 @@ def fetch(deliverable: Mapping[str, Any], *, http: Transport, worker_host: str) 
 
 
 def _get(url: str, http: Transport, worker_host: str, name: str) -> bytes:
-    """A worker's own address was our choice; any other is a stranger's and must be a public one."""
+    """We chose the worker's own address; any other address is untrusted and must be public."""
     if host_of(url) == worker_host:
         answer = http.send("GET", url, headers={"Accept": "*/*"}, most=MOST_BYTES)
     else:
@@ -83,31 +83,31 @@ def _get(url: str, http: Transport, worker_host: str, name: str) -> bytes:
     return answer.body
 
 
-def _elsewhere(url: str, name: str) -> Answer:
-    caller = Outbound(Rules(ports=None), total_seconds=_ELSEWHERE_SECONDS, body_cap=MOST_BYTES)
+def _elsewhere(url: str, name: str) -> HttpAnswer:
+    caller = Outbound(AddressRules(ports=None), total_seconds=_ELSEWHERE_SECONDS, body_cap=MOST_BYTES)
     try:
         answer = caller.call("GET", url, headers={"Accept": "*/*"})
-    except Refused as refused:
-        raise AnswerUnreadable(f"{name} lies at an address that is not fetched from") from refused
+    except UrlRefused as refused:
+        raise AnswerUnreadable(f"{name} has an address that must not be fetched") from refused
     except (Unreachable, TimedOut) as fault:
-        raise Dropped("its host does not answer") from fault
+        raise ConnectionDropped("its host does not answer") from fault
     if answer.truncated:
         raise AnswerUnreadable(f"{name} is too large", expected=f"at most {MOST_BYTES} bytes")
-    return Answer(answer.status, answer.headers, answer.body)
+    return HttpAnswer(answer.status, answer.headers, answer.body)
 
 
 def _free(name: str, taken: set[str]) -> str:
     stem, dot, ending = name.rpartition(".")
-    made, number = name, 1
-    while made.lower() in taken:
+    candidate, number = name, 1
+    while candidate.lower() in taken:
         number += 1
-        made = f"{stem}-{number}.{ending}" if dot else f"{name}-{number}"
-    taken.add(made.lower())
-    return made
+        candidate = f"{stem}-{number}.{ending}" if dot else f"{name}-{number}"
+    taken.add(candidate.lower())
+    return candidate
 
 
 def _write(path: Path, data: bytes) -> None:
-    """Whole or not at all: what stands under the name has been checked."""
+    """Write atomically: a file under this name has been checked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name[:200] + ".part")
     part.write_bytes(data)

@@ -1,4 +1,4 @@
-"""What a 402 answer asks for: the V2 header first, the V1 body where there is none."""
+"""Parses what a 402 asks for: the V2 header first, else the V1 body."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.errors import BadRequest
-from worker.payments.headers import PAYMENT_REQUIRED, decode
+from worker.core.errors import BadRequest
 from worker.seeker.problems import OfferRefused
+from worker.x402.headers import PAYMENT_REQUIRED, decode
 
 _AMOUNT = re.compile(r"0|[1-9][0-9]{0,18}")
 _MOST = 20
@@ -18,7 +18,7 @@ _MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """One way to pay that an answer offers. `accepted` is what was offered, as it came."""
+    """One way to pay that a 402 offers. `accepted` is the offer as received."""
 
     version: int
     scheme: str
@@ -35,20 +35,20 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """All that a 402 answer offers, and its word about the payment that came with the request."""
+class PaymentDemands:
+    """All offers in a 402, and what it says about the payment sent with the request."""
 
     demands: tuple[Demand, ...]
     error: str
 
 
-def read_asking(headers: Mapping[str, str], body: bytes) -> Asking:
-    """What a 402 asks for; `headers` by lower-case names. Refused if no part of it can be understood."""
+def read_asking(headers: Mapping[str, str], body: bytes) -> PaymentDemands:
+    """Parse a 402; `headers` has lower-case names. Raises OfferRefused if no part can be understood."""
     header = headers.get(PAYMENT_REQUIRED.lower())
     document = _from_header(header) if header is not None else _from_body(body)
     version = document.get("x402Version")
     if version not in (1, 2) or (version == 2) != (header is not None):
-        raise OfferRefused("the offer is in no version of x402 that is known", field="x402Version")
+        raise OfferRefused("the offer's x402 version is unknown", field="x402Version")
     accepts = document.get("accepts")
     if not isinstance(accepts, list) or not accepts:
         raise OfferRefused("the 402 offers no way to pay", field="accepts")
@@ -57,7 +57,7 @@ def read_asking(headers: Mapping[str, str], body: bytes) -> Asking:
     if not demands:
         raise OfferRefused("no offer in the 402 can be read", field="accepts")
     error = document.get("error")
-    return Asking(tuple(demands), error if isinstance(error, str) else "")
+    return PaymentDemands(tuple(demands), error if isinstance(error, str) else "")
 
 
 def _from_header(header: str) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _from_body(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise OfferRefused("the 402 says nothing that can be paid", field=PAYMENT_REQUIRED)
+        raise OfferRefused("the 402 contains no usable offer", field=PAYMENT_REQUIRED)
     return found
 
 
@@ -105,7 +105,7 @@ def _demand(
     resource: Mapping[str, Any] | None = None,
     extensions: Mapping[str, Any] | None = None,
 ) -> Demand | None:
-    """None for an entry of another shape: other schemes may stand beside one that we can pay."""
+    """None for an entry of another shape: other schemes may be listed beside one that we can pay."""
     if not isinstance(offered, dict):
         return None
     texts = [offered.get(key) for key in ("scheme", "network", "asset", "payTo", amount_key)]

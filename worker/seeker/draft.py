@@ -1,4 +1,4 @@
-"""From a worker's manifest and a seeker's wishes to a contract that only lacks its signatures."""
+"""Builds a contract, complete except for signatures, from a worker's manifest and a seeker's order."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from worker.contracts.amounts import to_atomic
 from worker.contracts.ids import new_contract_id
-from worker.contracts.signatures import is_address
 from worker.contracts.terms import BEFORE_WORK, CURRENCY, TRIGGER
-from worker.errors import BadRequest
-from worker.payments.networks import BASE, Network, find_network
+from worker.core.amounts import to_atomic
+from worker.core.errors import BadRequest
+from worker.core.evm import is_address
 from worker.seeker.problems import AnswerUnreadable, OfferRefused, plain
+from worker.x402.networks import BASE, Network, find_network
 
 ZERO_WALLET = "0x" + "0" * 40
 SEEKER_ID = "agent_seeker"
@@ -23,7 +23,7 @@ RETRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What is wanted, and on which terms. Without a price the worker's own is taken."""
+    """What to buy, and on which terms. Omitted fields are taken from the worker's manifest."""
 
     capability: str
     description: str = ""
@@ -36,8 +36,8 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """What a manifest says of one capability and of who is paid for it."""
+class ListedCapability:
+    """What a manifest says about one capability and its payee."""
 
     worker_id: str
     wallet: str
@@ -54,8 +54,8 @@ class Listed:
         return to_atomic(self.price, field="capabilities.pricing.amount")
 
 
-def read_listing(manifest: Any, capability: str) -> Listed:
-    """One capability of a manifest, read as far as a hire needs it."""
+def read_listing(manifest: Any, capability: str) -> ListedCapability:
+    """Read one capability of a manifest, as far as a hire needs it."""
     offered = _list(manifest, "capabilities")
     names = [plain(each.get("name"), 60) for each in offered if isinstance(each, dict)]
     found = next(
@@ -78,7 +78,7 @@ def read_listing(manifest: Any, capability: str) -> Listed:
         raise OfferRefused(
             "the price is in another currency", field="pricing.currency", expected=CURRENCY, received=currency
         )
-    return Listed(
+    return ListedCapability(
         worker_id=_text(manifest, "agent", "id"),
         wallet=wallet,
         url=_text(manifest, "endpoint", "url"),
@@ -91,8 +91,8 @@ def read_listing(manifest: Any, capability: str) -> Listed:
     )
 
 
-def draft(listed: Listed, order: Order, wallet: str, now_s: float) -> dict[str, Any]:
-    """The contract, with an id that nobody can guess."""
+def draft(listed: ListedCapability, order: Order, wallet: str, now_s: float) -> dict[str, Any]:
+    """Draft the contract, with an unguessable id."""
     terms: dict[str, Any] = {
         "price": {
             "amount": order.price or listed.price,
@@ -103,8 +103,9 @@ def draft(listed: Listed, order: Order, wallet: str, now_s: float) -> dict[str, 
         "payment_trigger": TRIGGER,
         "platform_fee": {"percentage": 0, "wallet": ZERO_WALLET},
     }
-    if order.settlement is not None:
-        terms["settlement"] = order.settlement
+    settlement = order.settlement or (BEFORE_WORK if listed.before_work else None)
+    if settlement is not None:
+        terms["settlement"] = settlement
     task: dict[str, Any] = {
         "description": order.description or listed.description,
         "capability": order.capability,
@@ -129,7 +130,7 @@ def draft(listed: Listed, order: Order, wallet: str, now_s: float) -> dict[str, 
 
 
 def _network(manifest: Mapping[str, Any]) -> Network:
-    """The network the manifest names; HIRE itself knows only `base`, so silence means that."""
+    """The network the manifest names; HIRE itself only knows `base`, so that is the default."""
     metadata = manifest.get("metadata")
     named = metadata.get("network") if isinstance(metadata, dict) else None
     if named is None:
@@ -166,5 +167,5 @@ def _text(document: Any, *path: str) -> str:
 def _list(document: Any, name: str) -> list[Any]:
     found = document.get(name) if isinstance(document, dict) else None
     if not isinstance(found, list):
-        raise AnswerUnreadable("this is no manifest", field=name, expected="a list")
+        raise AnswerUnreadable("this is not a manifest", field=name, expected="a list")
     return found

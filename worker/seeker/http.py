@@ -1,7 +1,7 @@
-"""HTTP as a careful buyer needs it: no redirects, no silent second tries, bounded answers.
+"""HTTP for a careful buyer: no redirects, no silent retries, bounded responses.
 
-A request that may have been received and has no whole answer ends in `Dropped`; what that means for
-a payment is decided elsewhere.
+A request that may have been received but has no complete response raises `ConnectionDropped`; what that means
+for a payment is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -11,27 +11,29 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.client import HTTPException
+from ssl import SSLCertVerificationError
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError
 
-from worker import __version__
-from worker.errors import BadRequest
-from worker.values import LOOPBACK
+from worker.core.errors import BadRequest
+from worker.core.values import LOOPBACK
+from worker.core.version import __version__
+from worker.seeker.problems import CertificateUntrusted
 
 CONNECT_SECONDS = 10.0
 # Above any inline budget and above the 30 s of a router in front.
 READ_SECONDS = 45.0
-# A stream that says nothing for this long, not even a heartbeat, is dead.
+# A stream without any data for this long, not even a heartbeat, is dead.
 SILENCE_SECONDS = 20.0
 MOST_ANSWER = 64 << 20
 _PIECE = 1 << 16
 
 
-class Dropped(Exception):
-    """No whole answer came. `received` is False only where the request cannot have reached anybody."""
+class ConnectionDropped(Exception):
+    """No complete response. `received` is False only if the request cannot have reached anyone."""
 
     def __init__(self, why: str, *, received: bool = True) -> None:
         super().__init__(why)
@@ -40,15 +42,15 @@ class Dropped(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A whole answer. Header names are lower case."""
+class HttpAnswer:
+    """A complete response. Header names are lower case."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
 
     def document(self) -> dict[str, Any] | None:
-        """The JSON object in the body, if there is one."""
+        """The JSON object in the body, if any."""
         try:
             found = json.loads(self.body)
         except (ValueError, RecursionError):
@@ -57,13 +59,13 @@ class Answer:
 
     @property
     def retry_after(self) -> float | None:
-        """The server's own pace in seconds, where it is a plain number."""
+        """The server's Retry-After in seconds, if it is a plain number."""
         text = self.headers.get("retry-after", "").strip()
         return float(text) if text.isdigit() and len(text) < 7 else None
 
 
 class Transport(Protocol):
-    """Sends one request and returns its whole answer."""
+    """Sends one request and returns its complete response."""
 
     def send(
         self,
@@ -73,16 +75,16 @@ class Transport(Protocol):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         most: int = MOST_ANSWER,
-    ) -> Answer:
-        """Any status is an answer; raises `Dropped` when there is none."""
+    ) -> HttpAnswer:
+        """Return the response, whatever its status; raises `ConnectionDropped` if there is none."""
         ...
 
     def lines(self, url: str, headers: Mapping[str, str]) -> Iterator[str]:
-        """The lines of a stream as they come; raises `Dropped` when it breaks off or is refused."""
+        """Yield the lines of a stream; raises `ConnectionDropped` when it breaks off or is refused."""
         ...
 
 
-class Http:
+class HttpTransport:
     """The real transport."""
 
     def __init__(self, *, read_seconds: float = READ_SECONDS) -> None:
@@ -97,7 +99,7 @@ class Http:
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         most: int = MOST_ANSWER,
-    ) -> Answer:
+    ) -> HttpAnswer:
         response = self._open(method, url, body, headers or {}, self._read_seconds)
         try:
             data = self._read(response, most)
@@ -107,24 +109,24 @@ class Http:
         response.release_conn()
         lower = {name.lower(): value for name, value in response.headers.items()}
         if not _ends_by_itself(response, lower):
-            raise Dropped("the answer's header was cut short")
-        return Answer(response.status, lower, data)
+            raise ConnectionDropped("the answer's header was cut short")
+        return HttpAnswer(response.status, lower, data)
 
     def lines(self, url: str, headers: Mapping[str, str]) -> Iterator[str]:
         wanted = {**headers, "Accept": "text/event-stream"}
         response = self._open("GET", url, None, wanted, SILENCE_SECONDS)
         try:
             if response.status != 200:
-                raise Dropped(f"status {response.status}")
+                raise ConnectionDropped(f"status {response.status}")
             waiting = b""
             while piece := response.read1(_PIECE):
                 *whole, waiting = (waiting + piece).split(b"\n")
                 for line in whole:
                     yield line.rstrip(b"\r").decode("utf-8", "replace")
                 if len(waiting) > MOST_ANSWER:
-                    raise Dropped("too large")
+                    raise ConnectionDropped("too large")
         except (HTTPError, HTTPException, OSError) as fault:
-            raise Dropped("the stream broke off") from fault
+            raise ConnectionDropped("the stream broke off") from fault
         finally:
             response.close()
 
@@ -150,9 +152,14 @@ class Http:
                 decode_content=False,
             )
         except (NewConnectionError, ConnectTimeoutError) as fault:
-            raise Dropped("nobody listens there", received=False) from fault
+            raise ConnectionDropped("nobody listens there", received=False) from fault
         except (HTTPError, HTTPException, OSError) as fault:
-            raise Dropped("the connection was lost") from fault
+            why = _untrusted(fault)
+            if why is not None:
+                raise CertificateUntrusted(
+                    f"the certificate of {host_of(url)} is not trusted ({why})", host=host_of(url)
+                ) from fault
+            raise ConnectionDropped("the connection was lost") from fault
 
     def _read(self, response: urllib3.BaseHTTPResponse, most: int) -> bytes:
         data = bytearray()
@@ -161,22 +168,35 @@ class Http:
             while piece := response.read1(_PIECE):
                 data += piece
                 if len(data) > most or time.monotonic() > until:
-                    raise Dropped("the answer does not end")
+                    raise ConnectionDropped("the answer does not end")
         except (HTTPError, HTTPException, OSError) as fault:
-            raise Dropped("the answer was cut short") from fault
+            raise ConnectionDropped("the answer was cut short") from fault
         return bytes(data)
 
 
+def _untrusted(fault: BaseException | None) -> str | None:
+    """What is wrong with the server's certificate, if that broke the connection."""
+    while fault is not None:
+        found = next(
+            (each for each in (fault, *fault.args) if isinstance(each, SSLCertVerificationError)), None
+        )
+        if found is not None:
+            return found.verify_message or "it does not fit the address"
+        fault = fault.__cause__ or fault.__context__
+    return None
+
+
 def _ends_by_itself(response: urllib3.BaseHTTPResponse, headers: Mapping[str, str]) -> bool:
-    """Whether the end of the connection may have been the end of the answer: a header that was cut
-    anywhere looks like one that says nothing about its body."""
+    """Whether closing the connection may have ended the response: a truncated header looks like one that says
+    nothing about its body.
+    """
     if "content-length" in headers or "transfer-encoding" in headers or response.status in (204, 304):
         return True
     return response.version == 10 or headers.get("connection", "").lower() == "close"
 
 
 def checked_url(url: str, *, plain_http: bool = False) -> str:
-    """The address without a slash at its end; what is secret does not travel over plain HTTP."""
+    """The address without a trailing slash; refuses to send secrets over plain HTTP."""
     try:
         parts = urlsplit(url)
         port_fits = parts.port != 0
@@ -204,7 +224,7 @@ def host_of(url: str) -> str:
 
 
 def origin_of(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port; what must not differ where a credential is sent."""
+    """Scheme, host and port: all three must match before a credential is sent."""
     try:
         parts = urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)

@@ -1,4 +1,4 @@
-"""Takes a worker's webhooks on this machine, and believes only those that its key in the manifest proves."""
+"""Receives a worker's webhooks on this machine; accepts only those proven by the key in its manifest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_BODY = 1 << 20
 
 
 def proven(headers: Mapping[str, str], body: bytes, public_key: str, now_s: float) -> bool:
-    """Whether the owner of this `whpk_` key sent exactly this, within the last minutes."""
+    """Whether the owner of this `whpk_` key sent exactly this within the last minutes."""
     message, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
     if not message or not (at.isdigit() and len(at) < 12) or abs(now_s - int(at)) > TOLERANCE_SECONDS:
         return False
@@ -47,7 +47,7 @@ def _signed(key: Ed25519PublicKey, signature: str, content: bytes) -> bool:
 
 
 class Listener:
-    """A receiver on a loopback port, under an address that nobody guesses."""
+    """A receiver on a loopback port, under an unguessable path."""
 
     def __init__(self, public_key: str) -> None:
         self._public_key = public_key
@@ -68,7 +68,7 @@ class Listener:
         self._server.server_close()
 
     def wait(self, contract_id: str, seconds: float) -> dict[str, Any] | None:
-        """The next proven webhook about this contract; None if there is none in time."""
+        """The next proven webhook about this contract; None if none arrives in time."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             try:
@@ -80,7 +80,7 @@ class Listener:
         return None
 
     def take(self, path: str, headers: Mapping[str, str], body: bytes) -> int:
-        """The status for one call; what is proven is kept for whoever waits."""
+        """The status for one call; a proven webhook is queued for `wait`."""
         if not secrets.compare_digest(path.encode(), self._path.encode()):
             return 404
         if not proven(headers, body, self._public_key, time.time()):
@@ -110,6 +110,6 @@ class Listener:
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
-                """Its owner hears of what counts."""
+                """Silent: proven webhooks are reported to the owner instead."""
 
         return Handler

@@ -1,22 +1,22 @@
-"""What a hire ends with: the completed task, what was paid, and whether the receipt proves it."""
+"""The result of a hire: the completed task, what was paid, and whether the receipt proves it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worker.payments.networks import resolve_network
-from worker.payments.receipts import OFFER_RECEIPT
+from worker.seeker.answers import Completed, settled
 from worker.seeker.checks import check_receipt
-from worker.seeker.drawer import Purchase
 from worker.seeker.problems import ReceiptInvalid
-from worker.seeker.readings import Done, settled
+from worker.seeker.purchases import Purchase
+from worker.x402.networks import resolve_network
+from worker.x402.receipts import OFFER_RECEIPT
 
 
 @dataclass(frozen=True)
 class Result:
-    """A completed task. `doubt` is what is wrong with its receipt, if anything is."""
+    """A completed task. `doubt` says what is wrong with its receipt, if anything."""
 
     purchase: Purchase
     body: Mapping[str, Any]
@@ -34,13 +34,17 @@ class Result:
         return settled(self.payment)
 
 
-def result_of(purchase: Purchase, done: Done) -> Result:
-    """The result of a purchase that is done; its receipt is checked against the payment we signed."""
+def result_of(
+    purchase: Purchase, done: Completed, named_keys: Callable[[], Collection[str]] = tuple
+) -> Result:
+    """The result of a completed purchase; checks its receipt against the payment we signed."""
     receipt = _receipt(done)
-    return Result(purchase, done.body, done.payment, receipt, _doubt(receipt, purchase, done))
+    return Result(purchase, done.body, done.payment, receipt, _doubt(receipt, purchase, done, named_keys))
 
 
-def _doubt(receipt: Any, purchase: Purchase, done: Done) -> ReceiptInvalid | None:
+def _doubt(
+    receipt: Any, purchase: Purchase, done: Completed, named_keys: Callable[[], Collection[str]]
+) -> ReceiptInvalid | None:
     if purchase.payment is None or purchase.contract is None:
         return None
     signed, parties = purchase.payment.signed, purchase.contract["parties"]
@@ -52,13 +56,14 @@ def _doubt(receipt: Any, purchase: Purchase, done: Done) -> ReceiptInvalid | Non
             network=resolve_network(signed.network),
             resource_url=signed.resource_url,
             transaction=settled(done.payment),
+            named_keys=named_keys,
         )
     except ReceiptInvalid as fault:
         return fault
     return None
 
 
-def _receipt(done: Done) -> Mapping[str, Any] | None:
+def _receipt(done: Completed) -> Mapping[str, Any] | None:
     found = done.body.get("receipt")
     if not isinstance(found, dict) and done.payment is not None:
         entry: Any = done.payment.get("extensions")

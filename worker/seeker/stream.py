@@ -1,4 +1,4 @@
-"""A task's events as they come. They only show progress and say when to look: what is true, a poll says."""
+"""A task's event stream. It only shows progress and says when to poll; the poll is authoritative."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worker.seeker.http import Dropped, Transport
+from worker.seeker.http import ConnectionDropped, Transport
 
-# Without news the task is looked at this often all the same.
+# Without events the task is polled this often anyway.
 LOOK_SECONDS = 15.0
 MOST_BREAKS = 3
 
@@ -28,7 +28,7 @@ _QUIET = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class StreamEvent:
     sequence: int
     kind: str
     payload: Mapping[str, Any]
@@ -39,8 +39,8 @@ class Event:
         return self.kind not in _QUIET and not self.kind.startswith("step.")
 
 
-def events(lines: Iterable[str]) -> Generator[Event | None, None, None]:
-    """The events in the lines of a stream; None for a heartbeat."""
+def events(lines: Iterable[str]) -> Generator[StreamEvent | None, None, None]:
+    """Parse events from the lines of a stream; None for a heartbeat."""
     sequence, data = 0, ""
     for line in lines:
         if line.startswith(":"):
@@ -56,16 +56,16 @@ def events(lines: Iterable[str]) -> Generator[Event | None, None, None]:
             data = ""
 
 
-def _event(sequence: int, data: str) -> Event | None:
+def _event(sequence: int, data: str) -> StreamEvent | None:
     try:
         shown = json.loads(data)
-        return Event(sequence, str(shown["type"]), dict(shown.get("payload") or {}))
+        return StreamEvent(sequence, str(shown["type"]), dict(shown.get("payload") or {}))
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
 
 
-class Follower:
-    """One task's stream, taken up again where it broke off."""
+class StreamFollower:
+    """Follows one task's stream and resumes it where it broke off."""
 
     def __init__(
         self,
@@ -75,17 +75,17 @@ class Follower:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._http, self._url, self._headers, self._clock = http, url, headers, clock
-        self._open: Generator[Event | None, None, None] | None = None
+        self._open: Generator[StreamEvent | None, None, None] | None = None
         self._last = 0
         self._breaks = 0
 
     @property
     def broken(self) -> bool:
-        """Whether to do without: it broke off several times in a row."""
+        """Whether to stop using the stream: it broke off several times in a row."""
         return self._breaks >= MOST_BREAKS
 
-    def until_turn(self, show: Callable[[Event], None]) -> None:
-        """Shows events until one says that a poll is worth it, or for as long as nothing needs saying."""
+    def until_turn(self, show: Callable[[StreamEvent], None]) -> None:
+        """Show events until one makes a poll worthwhile or LOOK_SECONDS have passed."""
         until = self._clock() + LOOK_SECONDS
         try:
             for event in self._events():
@@ -99,7 +99,7 @@ class Follower:
                 if self._clock() > until:
                     return
             self._breaks += 1
-        except Dropped:
+        except ConnectionDropped:
             self._breaks += 1
         self.close()
 
@@ -108,7 +108,7 @@ class Follower:
             self._open.close()
             self._open = None
 
-    def _events(self) -> Iterator[Event | None]:
+    def _events(self) -> Iterator[StreamEvent | None]:
         if self._open is None:
             resumed = {"Last-Event-ID": str(self._last)} if self._last else {}
             self._open = events(self._http.lines(self._url, {**self._headers, **resumed}))

@@ -1,4 +1,4 @@
-"""The seeker's key: it signs contracts and payments, and is never shown."""
+"""The seeker's key: signs contracts and payments, and is never shown."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from worker.contracts.signatures import address_of, key_bytes, sign_digest, sign_text
-from worker.errors import BadRequest
-from worker.payments.headers import PAYMENT_SIGNATURE, X_PAYMENT, encode
-from worker.payments.networks import Network
-from worker.payments.typed_data import Authorization, transfer_digest
-from worker.payments.wire import PAYMENT_IDENTIFIER
+from worker.core.errors import BadRequest
 from worker.seeker.demand import Demand
+from worker.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT, encode
+from worker.x402.networks import Network
+from worker.x402.typed_data import Authorization, transfer_digest
+from worker.x402.wire import PAYMENT_IDENTIFIER
 
 
 @dataclass(frozen=True, slots=True)
 class SignedPayment:
-    """One authorization in the form in which it is sent, every time the same."""
+    """One authorization as it is sent, identical every time."""
 
     header: str
     value: str
@@ -32,7 +32,7 @@ class SignedPayment:
 
 
 class Wallet:
-    """A private key and what may be done with it."""
+    """A private key and the operations allowed with it."""
 
     def __init__(self, key: str) -> None:
         try:
@@ -46,11 +46,15 @@ class Wallet:
 
     @classmethod
     def from_file(cls, path: Path) -> Wallet:
-        """The key in a file: hex digits, or the `local.json` of a `worker local`."""
+        """Read the key from a file: hex digits, or the `local.json` of a `worker local`."""
         try:
             text = path.read_text("utf-8")
         except (OSError, UnicodeDecodeError):
-            raise BadRequest(f"the key file {str(path)!r} cannot be read", field="--key") from None
+            raise BadRequest(
+                f"the key file {str(path)!r} cannot be read",
+                field="--key",
+                advice="Name a file that you can read; `worker keys new wallet --out FILE` makes one.",
+            ) from None
         if text.lstrip().startswith("{"):
             try:
                 text = str(json.loads(text)["seeker_key"])
@@ -59,11 +63,11 @@ class Wallet:
         return cls(text)
 
     def sign_contract(self, contract_hash: str) -> str:
-        """Our signature over the text of a contract's hash."""
+        """Sign the text of a contract's hash."""
         return sign_text(contract_hash, self._key)
 
     def sign_payment(self, demand: Demand, network: Network, now_s: int) -> SignedPayment:
-        """A payment for a demand that has passed every check; `network` is our own entry for it."""
+        """Sign a payment for a demand that passed every check; `network` is our own entry for it."""
         authorization = Authorization(
             payer=self.address,
             to=demand.pay_to,
@@ -102,7 +106,7 @@ def _v2(demand: Demand, payload: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _echoed(extensions: Any) -> dict[str, Any]:
-    """The server's extensions as they came. Only an id may be added, which makes resends one purchase."""
+    """The server's extensions as received, plus at most an id that makes re-sends one purchase."""
     echoed = dict(extensions)
     entry = echoed.get(PAYMENT_IDENTIFIER)
     if isinstance(entry, dict) and isinstance(entry.get("info"), dict):

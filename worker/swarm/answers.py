@@ -1,4 +1,4 @@
-"""What a runtime answers: candidates, verdicts, and errors whose useful part a kernel shows."""
+"""Runtime responses: candidates, verdicts, and errors with the useful part where a kernel shows it."""
 
 from __future__ import annotations
 
@@ -7,57 +7,58 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from worker.errors import Problem
-from worker.swarm import candidate, evidence, policies, readings, serde
+from worker.core.errors import Problem
+from worker.swarm import candidate, dialects, evidence, policies, serde
 from worker.swarm.wire import ArtifactRef, ExecuteRequest, InlineEvidence, VerifyRequest
 
 # A kernel shows its operator only this much of an error body.
 USEFUL_CHARS = 512
-# A kernel takes these words anywhere in an error body as an order never to try again.
+_CLAUSE = re.compile(r"[^;.]+[;.]?\s*")
+# A kernel that finds these words anywhere in an error body never retries.
 _STOP_WORDS = re.compile("forced offline by policy", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
-    """Who answers, as /capabilities says."""
+class RuntimeIdentity:
+    """The runtime's identity, as reported by /capabilities."""
 
     provider_family: str
     model_id: str
 
     @property
     def producer(self) -> str:
-        """How references name us."""
+        """The producer name in references to this runtime."""
         return f"{self.provider_family}/{self.model_id}"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """An agent's result: what it said, its inline evidence, and references to its files."""
+class ProposedWork:
+    """An agent's result: its output, inline evidence, and references to its files."""
 
-    said: candidate.Said
+    result: candidate.AgentResult
     pieces: Sequence[InlineEvidence] = ()
     refs: Sequence[ArtifactRef] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ExecuteAnswer:
-    """The body to send, and notes about evidence that was changed or left out, for the log."""
+    """The response body, and log notes about evidence that was changed or dropped."""
 
     body: bytes
     notes: tuple[str, ...]
 
 
 def reference(
-    uri: str, *, sha256: str, size: int, mime: str, created_at_ms: int, identity: Identity
+    uri: str, *, sha256: str, size: int, mime: str, created_at_ms: int, identity: RuntimeIdentity
 ) -> ArtifactRef:
-    """A file of ours as a reference."""
-    return ArtifactRef(uri, readings.PREFIX + sha256.lower(), size, mime, created_at_ms, identity.producer)
+    """Build a reference to one of our files."""
+    return ArtifactRef(uri, dialects.PREFIX + sha256.lower(), size, mime, created_at_ms, identity.producer)
 
 
-def execute_answer(work: Work, request: ExecuteRequest) -> ExecuteAnswer:
-    """Turn an agent's result into an ExecuteResponse that a kernel accepts, or say why it cannot be one."""
+def execute_answer(work: ProposedWork, request: ExecuteRequest) -> ExecuteAnswer:
+    """Turn an agent's result into an ExecuteResponse that a kernel accepts, or say why that is impossible."""
     schema = request.contract.output_schema
-    output = candidate.shape(work.said, schema)
+    output = candidate.shape(work.result, schema)
     candidate.require_fit(output, schema, request.reading)
     ids = (request.task_id, request.execution_id)
     proof = evidence.prepare(work.pieces, work.refs, request.contract, ids)
@@ -69,9 +70,9 @@ def execute_answer(work: Work, request: ExecuteRequest) -> ExecuteAnswer:
     return ExecuteAnswer(serde.response(body), proof.notes)
 
 
-def verify_answer(verdict: policies.Verdict, request: VerifyRequest, identity: Identity) -> bytes:
-    """A VerifyResponse in the words of the request's reading."""
-    codes = readings.spell_codes(request.reading, verdict.passed, verdict.reason_codes)
+def verify_answer(verdict: policies.Verdict, request: VerifyRequest, identity: RuntimeIdentity) -> bytes:
+    """Build a VerifyResponse in the request's dialect."""
+    codes = dialects.spell_codes(request.reading, verdict.passed, verdict.reason_codes)
     result_hash = policies.verifier_result_hash(
         candidate_id=request.candidate.candidate_id,
         execution_id=request.candidate.execution_id,
@@ -88,7 +89,7 @@ def verify_answer(verdict: policies.Verdict, request: VerifyRequest, identity: I
             "passed": verdict.passed,
             "score": verdict.score,
             "reason_codes": codes,
-            "verifier_result_hash": readings.spell_hash(request.reading, result_hash),
+            "verifier_result_hash": dialects.spell_hash(request.reading, result_hash),
             "provider_family": identity.provider_family,
             "model_id": identity.model_id,
         }
@@ -96,11 +97,11 @@ def verify_answer(verdict: policies.Verdict, request: VerifyRequest, identity: I
 
 
 def error_body(problem: Problem) -> bytes:
-    """A JSON error whose message, code, field and expectation stand in the first 512 characters."""
+    """A JSON error with message, code, field and expectation within the first 512 characters."""
     body: dict[str, Any] = {"error": _clip(problem.message, 160), "code": _clip(problem.code, 40)}
     details = problem.details
     for name, share in (("field", 60), ("expected", 180), ("received", 80), ("advice", 200)):
-        value = problem.advice if name == "advice" else details.get(name)
+        value = _without_charges(problem.advice) if name == "advice" else details.get(name)
         if value is not None:
             body[name] = _clip(value, share)
     used = {"field", "expected", "received"}
@@ -111,13 +112,20 @@ def error_body(problem: Problem) -> bytes:
     return _STOP_WORDS.sub("forced offline", text).encode()
 
 
+def _without_charges(advice: str) -> str | None:
+    """Strip advice about charges: it is written for paying callers, and this door is free."""
+    sentences = [part for part in _CLAUSE.findall(advice) if "charge" not in part.lower()]
+    text = "".join(sentences).rstrip("; ")
+    return (text if text.endswith(".") else text + ".") if text else None
+
+
 def _clip(value: Any, limit: int) -> Any:
-    """The value itself while its JSON is short enough, else the start of its text."""
+    """The value itself if its JSON is short enough, else the start of its text."""
     try:
         if len(serde.response(value).decode()) <= limit + 2:
             return value
         text = value if isinstance(value, str) else serde.response(value).decode()
-    except serde.NotJson:
+    except serde.NotSerdeJson:
         text = str(type(value).__name__)
     while len(serde.response(text).decode()) > limit + 2:
         text = text[: len(text) * 3 // 4].rstrip("…") + "…"

@@ -1,4 +1,4 @@
-"""The candidate output: an agent's result in the shape that a kernel's schema, voting and size limit take."""
+"""The candidate output: an agent's result shaped to fit a kernel's schema, voting and size limit."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.errors import BadRequest, Problem
-from worker.swarm import minimal_schema, readings, serde
-from worker.swarm.readings import Reading
+from worker.core.errors import BadRequest, Problem
+from worker.swarm import dialects, minimal_schema, serde
+from worker.swarm.dialects import Dialect
 
 MAX_OUTPUT_BYTES = 65_536
-# The kernel wraps the output several objects deep in events and in /verify, and its parser stops at 127.
+# The kernel nests the output several objects deep in events and in /verify; its parser stops at 127.
 MAX_OUTPUT_DEPTH = 100
-# What a kernel reads from an output when it counts votes and cross-checks.
+# The keys a kernel reads from an output for vote counting and cross-checks.
 VOTED = ("answer", "decision", "confidence", "check_summary")
 
 
 class AnswerRefused(Problem):
-    """The agent's answer cannot be sent as a candidate; the status depends on the request's reading."""
+    """The agent's result cannot be sent as a candidate; the status depends on the request's dialect."""
 
     code = "INVALID_OUTPUT"
     status = 502
@@ -37,8 +37,8 @@ class ImpossibleSchema(BadRequest):
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """An agent's result: a value, a text, and what it says beside them under the voted names."""
+class AgentResult:
+    """An agent's result: a value, a text, and further values under the voted names."""
 
     value: Any = None
     text: str | None = None
@@ -46,7 +46,7 @@ class Said:
 
 
 def require_possible(schema: Any) -> None:
-    """Refuse a task before it runs when its schema contradicts itself."""
+    """Refuse a task before it runs if its schema contradicts itself."""
     why = minimal_schema.impossible(schema)
     if why is not None:
         raise ImpossibleSchema(
@@ -54,35 +54,50 @@ def require_possible(schema: Any) -> None:
         )
 
 
-def shape(said: Said, schema: Any) -> Any:
-    """An output of what the agent gave: nothing is invented, no key is added that the schema refuses."""
-    if isinstance(said.value, dict):
-        output = dict(said.value)
+def shape(result: AgentResult, schema: Any) -> Any:
+    """Shape the agent's result into an output: invent nothing, add no key that the schema refuses."""
+    value = integers(result.value, schema)
+    if isinstance(value, dict):
+        output = dict(value)
     else:
-        plain = said.text if said.value is None else said.value
+        plain = result.text if value is None else value
         # Only a schema that names a type asks for a bare value; voters read the keys of an object.
         named = isinstance(schema, dict) and isinstance(schema.get("type"), str)
         if named and not minimal_schema.check(plain, schema):
             return plain
-        output = {} if said.value is None else {"answer": said.value}
-    beside = {name: said.beside.get(name) for name in VOTED}
+        output = {} if value is None else {"answer": value}
+    beside = {name: result.beside.get(name) for name in VOTED}
     if beside["answer"] is None:
-        beside["answer"] = said.text
+        beside["answer"] = result.text
     for name, value in beside.items():
-        if value is not None and name not in output and _welcome(name, value, schema):
+        if value is not None and name not in output and accepts(name, value, schema):
             output[name] = value
     return output
 
 
-def require_fit(output: Any, schema: Any, reading: Reading) -> None:
-    """Refuse an output that the kernel, holding it as its own parser reads it, would not accept."""
+def integers(value: Any, schema: Any, depth: int = 0) -> Any:
+    """Replace 1.0 by 1 where the schema asks for an integer: a kernel does not accept 1.0 as one."""
+    if not isinstance(schema, dict) or depth > MAX_OUTPUT_DEPTH:
+        return value
+    if isinstance(value, dict) and isinstance(schema.get("properties"), dict):
+        listed = schema["properties"]
+        return {name: integers(each, listed.get(name), depth + 1) for name, each in value.items()}
+    if isinstance(value, list) and "items" in schema:
+        return [integers(each, schema["items"], depth + 1) for each in value]
+    if isinstance(value, float) and schema.get("type") == "integer" and value.is_integer():
+        return int(value) if serde.is_integer(int(value)) else value
+    return value
+
+
+def require_fit(output: Any, schema: Any, reading: Dialect) -> None:
+    """Refuse an output that the kernel would reject after reading it with its own parser."""
     try:
         if serde.depth(output) > MAX_OUTPUT_DEPTH:
             raise _refused(
-                reading, "the answer is nested too deep", f"at most {MAX_OUTPUT_DEPTH} levels", None
+                reading, "the answer is nested too deeply", f"at most {MAX_OUTPUT_DEPTH} levels", None
             )
         held = serde.reread(serde.response(output))
-    except serde.NotJson as exc:
+    except serde.NotSerdeJson as exc:
         raise _refused(reading, f"the answer is not JSON: {exc.reason}", "JSON", None) from exc
     size = len(serde.compact(held))
     if size > MAX_OUTPUT_BYTES:
@@ -94,13 +109,14 @@ def require_fit(output: Any, schema: Any, reading: Reading) -> None:
         )
 
 
-def _refused(reading: Reading, message: str, expected: str, received: Any) -> AnswerRefused:
+def _refused(reading: Dialect, message: str, expected: str, received: Any) -> AnswerRefused:
     problem = AnswerRefused(message, field="candidate_output", expected=expected, received=received)
-    problem.status = readings.bad_answer_status(reading)
+    problem.status = dialects.bad_answer_status(reading)
     return problem
 
 
-def _welcome(name: str, value: Any, schema: Any) -> bool:
+def accepts(name: str, value: Any, schema: Any) -> bool:
+    """Whether the schema lets a voted key be added to an object."""
     if name == "confidence" and not (serde.is_number(value) and math.isfinite(value)):
         return False
     if name != "confidence" and not isinstance(value, str):

@@ -1,7 +1,7 @@
-"""The evidence beside a candidate: inline pieces and references, cut or converted to what a kernel takes.
+"""Evidence beside a candidate: inline pieces and references, cut or converted to what a kernel accepts.
 
-A kernel rejects the whole candidate for one bad piece, and its reason reaches nobody here; so what cannot be
-made acceptable is left out, with a note for our own log.
+A kernel rejects the whole candidate for one bad piece, and never reports the reason to us. So whatever cannot
+be made acceptable is dropped, with a note in our own log.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from worker.swarm.wire import ArtifactRef, InlineEvidence, TaskContract
 MAX_EVENT_BYTES = 131_072
 # What the event holds besides evidence: an envelope, node ids, the output's reference.
 EVENT_RESERVE = 4096
-# References may take this much, so that a long list still leaves room to say something inline.
+# Share for references, so that a long list still leaves room for inline evidence.
 MAX_REFS_BYTES = 98_304
 
 _JSON = "application/json"
@@ -36,7 +36,7 @@ _MAGIC = (
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What goes out, and what was changed or left out on the way."""
+    """The evidence to send, and what was changed or dropped."""
 
     inline: tuple[InlineEvidence, ...]
     refs: tuple[ArtifactRef, ...]
@@ -84,13 +84,13 @@ def carries_media(content: str) -> bool:
 
 
 def without_media(content: str) -> str:
-    """The text with every media run replaced by a remark."""
+    """The text with every run of media replaced by a remark."""
     text = _DATA_URI.sub(_REMOVED, content)
     return _RUN.sub(lambda match: _REMOVED if _is_media(match.group()) else match.group(), text)
 
 
 def cut(content: str, limit: int) -> str:
-    """At most `limit` UTF-8 bytes, ending on a whole character, marked when something is missing."""
+    """Cut to at most `limit` UTF-8 bytes, at a character boundary, with a mark where text was cut."""
     data = content.encode()
     if len(data) <= limit:
         return content
@@ -124,7 +124,7 @@ def _shrink(mime: str, content: str, contract: TaskContract, room: int) -> Inlin
     whole = InlineEvidence(mime, content)
     if len(content.encode()) <= limit and _size(asdict(whole)) < room:
         return whole
-    # Cut JSON is no JSON any more.
+    # Truncated JSON is no longer JSON.
     text_mime = _plain(contract.mimes) if mime == _JSON else mime
     if text_mime is None:
         return None
@@ -140,7 +140,7 @@ def _shrink(mime: str, content: str, contract: TaskContract, room: int) -> Inlin
 
 
 def _mime_for(mime: str, content: str, allowed: Sequence[str]) -> str | None:
-    """The allowed type to send, in the allowlist's own bytes; None for media and binary types."""
+    """The allowed type to send, byte for byte as in the allowlist; None for media and binary types."""
     base = mime.partition(";")[0].strip().lower()
     if base.startswith(_MEDIA):
         return None
@@ -165,7 +165,7 @@ def _plain(allowed: Sequence[str]) -> str | None:
 def _is_json(content: str) -> bool:
     try:
         serde.reread(content)
-    except serde.NotJson:
+    except serde.NotSerdeJson:
         return False
     return True
 
@@ -173,7 +173,7 @@ def _is_json(content: str) -> bool:
 def _ref_refusal(ref: ArtifactRef) -> str | None:
     try:
         serde.response(asdict(ref))
-    except serde.NotJson:
+    except serde.NotSerdeJson:
         return "not JSON"
     if not ref.digest.strip():
         return "blank digest"
@@ -188,7 +188,7 @@ def _runs(content: str) -> Iterator[str]:
 
 
 def _is_media(run: str) -> bool:
-    # Judged by the first bytes alone: wider than the kernel's test, which also wants the whole run to decode.
+    # Checks the first bytes only: broader than the kernel's test, which also needs the whole run to decode.
     head = run[:24].translate(_URL_SAFE)
     if "=" in head:
         return False

@@ -1,7 +1,7 @@
-"""Opt-in reading of a candidate's evidence references: which may be read, and what the outcome means.
+"""Opt-in reading of a candidate's evidence references: which may be read, and what each outcome means.
 
-Proposers often name addresses that do not exist, and addresses come from other nodes: only origins that the
-operator listed are read, everything else is not judged. The network itself is behind `Fetch`.
+Proposers often name addresses that do not exist, and the addresses come from other nodes. So only origins the
+operator listed are read; all others are not judged. Network access is behind `Fetch`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from worker.swarm.policies import Reason
+from worker.swarm.policies import VerdictReason
 from worker.swarm.wire import ArtifactRef
 
 MAX_FETCHES = 16
@@ -24,8 +24,8 @@ _SHA256 = re.compile(r"sha256:([0-9a-fA-F]{64})")
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
 
-class Outcome(StrEnum):
-    """How reading an address ended."""
+class FetchOutcome(StrEnum):
+    """The outcome of reading an address."""
 
     OK = "ok"
     UNREACHABLE = "unreachable"
@@ -35,30 +35,30 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The outcome, and the bytes when it is OK."""
+    """The outcome, and the bytes if it is OK."""
 
-    outcome: Outcome
+    outcome: FetchOutcome
     data: bytes = b""
 
 
 class Fetch(Protocol):
-    """Reads an address without following it anywhere else; every failure is an outcome, never an exception.
+    """Reads one address without following redirects; every failure is an outcome, never an exception.
 
-    A body of more than `max_bytes`, a redirect and a private address are UNREACHABLE.
+    A body of more than `max_bytes`, a redirect or a private address is UNREACHABLE.
     """
 
     def __call__(self, uri: str, *, max_bytes: int, seconds: float) -> Fetched: ...
 
 
 _CODES = {
-    Outcome.UNREACHABLE: Reason.EVIDENCE_UNREACHABLE,
-    Outcome.TIMEOUT: Reason.EVIDENCE_TIMEOUT,
-    Outcome.AUTH: Reason.EVIDENCE_AUTH_DENIED,
+    FetchOutcome.UNREACHABLE: VerdictReason.EVIDENCE_UNREACHABLE,
+    FetchOutcome.TIMEOUT: VerdictReason.EVIDENCE_TIMEOUT,
+    FetchOutcome.AUTH: VerdictReason.EVIDENCE_AUTH_DENIED,
 }
 
 
 def may_fetch(uri: str, origins: Collection[str]) -> bool:
-    """Whether the address lies on a listed origin: a host name means https, or a whole `scheme://host:port`."""
+    """Whether the address is on a listed origin: a host name (means https) or a `scheme://host:port`."""
     origin = _origin(uri)
     return origin is not None and origin in {
         _origin(item if "://" in item else f"https://{item}") for item in origins
@@ -68,9 +68,9 @@ def may_fetch(uri: str, origins: Collection[str]) -> bool:
 def judge(
     refs: Iterable[ArtifactRef], fetch: Fetch, origins: Collection[str], remaining: Callable[[], float]
 ) -> tuple[int, ...]:
-    """Reason codes for what was found wrong, for `policies.with_evidence`; `remaining` tells seconds left.
+    """Reason codes for `policies.with_evidence`; `remaining` returns the seconds left.
 
-    Listed evidence that there was no time for counts as a timeout.
+    Listed evidence for which no time was left counts as a timeout.
     """
     codes: set[int] = set()
     seen: set[tuple[str, str]] = set()
@@ -80,14 +80,14 @@ def judge(
             continue
         seconds = remaining()
         if len(seen) >= MAX_FETCHES or seconds <= 0:
-            codes.add(Reason.EVIDENCE_TIMEOUT)
+            codes.add(VerdictReason.EVIDENCE_TIMEOUT)
             break
         seen.add((ref.uri, ref.digest))
         fetched = fetch(ref.uri, max_bytes=MAX_FETCH_BYTES, seconds=seconds)
-        if fetched.outcome is not Outcome.OK:
+        if fetched.outcome is not FetchOutcome.OK:
             codes.add(_CODES[fetched.outcome])
         elif hashlib.sha256(fetched.data).hexdigest() != match.group(1).lower():
-            codes.add(Reason.EVIDENCE_DIGEST_MISMATCH)
+            codes.add(VerdictReason.EVIDENCE_DIGEST_MISMATCH)
     return tuple(sorted(int(code) for code in codes))
 
 

@@ -1,4 +1,4 @@
-"""The kernels that the operator trusts: how they prove who they are, and what each may have."""
+"""The kernels the operator trusts: their credentials and their limits."""
 
 from __future__ import annotations
 
@@ -6,39 +6,49 @@ import base64
 import binascii
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from worker.errors import Unauthorized
+from worker.core.errors import Unauthorized
 
 PER_DAY = 10_000
-# Stands for every kernel that has no limits of its own.
+# Applies to every kernel without limits of its own.
 OTHERS = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """`per_day` executions, and `share` percent of the places that the swarm has at a time."""
+    """`per_day` executions, and `share` percent of the places the swarm has at a time."""
 
     name: str
     per_day: int
     share: int
 
 
-class NoKey(Unauthorized):
-    """Nobody we know."""
+class KernelKeyUnknown(Unauthorized):
+    """Missing or unknown kernel credentials."""
 
-    message = "this runtime asks for a kernel's key"
+    message = "a kernel's key is required"
     advice = (
         "Put the key into the base URL (https://name:password@host), or send it as Authorization: Bearer."
     )
 
 
 class Kernels:
-    """Every kernel with what it may show: `name:password` as HTTP Basic, or the password as a bearer key."""
+    """All kernels and their credentials: `name:password` as HTTP Basic, or the password as a bearer key.
 
-    def __init__(self, keys: Iterable[tuple[str, str]], limits: Iterable[tuple[str, int, int]] = ()) -> None:
+    `failed` counts wrong credentials and may refuse the address; correct ones are always accepted.
+    """
+
+    def __init__(
+        self,
+        keys: Iterable[tuple[str, str]],
+        limits: Iterable[tuple[str, int, int]] = (),
+        *,
+        failed: Callable[[str], None],
+    ) -> None:
         keys = list(keys)
+        self._failed = failed
         own = {name: (per_day, share) for name, per_day, share in limits}
         rest = own.get(OTHERS, (PER_DAY, max(1, 100 // max(1, len(keys)))))
         self._shown: list[tuple[bytes, Kernel]] = []
@@ -47,21 +57,23 @@ class Kernels:
             self._shown.append((_digest(b"basic", f"{name}:{secret}".encode()), kernel))
             self._shown.append((_digest(b"bearer", secret.encode()), kernel))
 
-    def who(self, authorization: str) -> Kernel:
-        """The kernel whose key this is. All keys are compared, whichever fits."""
-        given = _read(authorization)
+    def authenticate(self, authorization: str, address: str) -> Kernel:
+        """The kernel this key belongs to. Compares all keys, whichever matches."""
+        received = _read(authorization)
         found: Kernel | None = None
         for expected, kernel in self._shown:
-            if hmac.compare_digest(expected, given):
+            if hmac.compare_digest(expected, received):
                 found = kernel
         if found is None:
-            raise NoKey()
+            if authorization:
+                self._failed(address)
+            raise KernelKeyUnknown()
         return found
 
 
 def _read(authorization: str) -> bytes:
     scheme, _, value = authorization.partition(" ")
-    # Servers hand headers over as Latin-1.
+    # Servers decode headers as Latin-1.
     kind, raw = scheme.lower().encode("latin-1", "replace"), value.strip().encode("latin-1", "replace")
     if kind == b"basic":
         try:

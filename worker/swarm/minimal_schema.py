@@ -1,6 +1,6 @@
-"""The part of JSON Schema that a kernel knows: a top-level type, required keys, types of listed properties.
+"""The part of JSON Schema that a kernel checks: top-level type, required keys, types of listed properties.
 
-Nothing else of a schema is looked at, so that our "passed" can never contradict the kernel's own check.
+The rest of a schema is ignored, so that our "passed" can never contradict the kernel's own check.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TYPES = tuple(_TYPES)
 
 
 def check(value: Any, schema: Any) -> list[str]:
-    """Everything that makes the value invalid, in plain words; an empty list means valid."""
+    """List everything that makes the value invalid, in plain words; empty means valid."""
     if not isinstance(schema, dict):
         return ["output_schema must be a JSON object"]
     wrong: list[str] = []
@@ -51,13 +51,13 @@ def check(value: Any, schema: Any) -> list[str]:
 
 
 def of_type(value: Any, name: str) -> bool:
-    """Whether the value is of the named type; an unknown name fits nothing."""
+    """Whether the value is of the named type; nothing is of an unknown type."""
     test = _TYPES.get(name)
     return test is not None and test(value)
 
 
 def impossible(schema: Any) -> str | None:
-    """Why no output at all can fit this schema, or None."""
+    """Why no output can fit this schema, or None."""
     if not isinstance(schema, dict):
         return "output_schema must be a JSON object"
     wanted = schema.get("type")

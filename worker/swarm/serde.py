@@ -1,8 +1,8 @@
-"""JSON as the kernel's serde_json reads and writes it, to the byte.
+"""JSON as the kernel's serde_json reads and writes it, byte for byte.
 
 Hashes and size limits are computed over the kernel's own rendering: compact, keys sorted by code point,
-shortest floats, integers only inside i64 and u64. `loads` refuses what that parser refuses and Python would
-take.
+shortest floats, integers only inside i64 and u64. `loads` refuses what that parser refuses, even where
+Python would accept it.
 """
 
 from __future__ import annotations
@@ -15,23 +15,25 @@ from collections.abc import Callable
 from json.encoder import encode_basestring
 from typing import Any, TypeGuard
 
-from worker.nesting import deeper_than
+from worker.core.nesting import Bound, beyond
 
 U64_MAX = 2**64 - 1
 I64_MIN = -(2**63)
 # The kernel's parser stops at the 128th open bracket.
 MAX_DEPTH = 127
+MAX_VALUES = 100_000
 
 _I32_MAX = 2**31 - 1
 _POW10 = tuple(float(f"1e{n}") for n in range(309))
 _NUMBER = re.compile(r"(-?)([0-9]+)(\.[0-9]+)?(?:[eE]([+-]?)([0-9]+))?")
-_SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+# Skips escaped backslashes and complete pairs; any surrogate that remains is a lone one.
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(?P<lone>u[dD][89a-fA-F])|.)")
 # Where Python's rendering can differ: a padded negative exponent, or an integer that may be outside u64.
 _ODD = re.compile(r"e-0|[0-9]{19}")
 
 
-class NotJson(ValueError):
-    """Not JSON as the kernel takes it; `reason` is fixed text that may be shown to anyone."""
+class NotSerdeJson(ValueError):
+    """Not JSON to the kernel; `reason` is fixed text that is safe to show to anyone."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -39,7 +41,7 @@ class NotJson(ValueError):
 
 
 def loads(raw: bytes | str) -> Any:
-    """Read JSON with correctly rounded floats: what the kernel wrote, as the kernel holds it."""
+    """Read JSON with correctly rounded floats: the values the kernel held when it wrote them."""
     return _read(raw, _EXACT)
 
 
@@ -58,15 +60,15 @@ def compact(value: Any) -> bytes:
             text = "".join(parts)
         return text.encode()
     except (TypeError, ValueError, RecursionError) as exc:
-        raise NotJson("a value that JSON cannot hold") from exc
+        raise NotSerdeJson("a value that JSON cannot hold") from exc
 
 
 def response(value: Any) -> bytes:
-    """Render an answer: compact, keys in the given order, never NaN or a lone surrogate."""
+    """Render a response: compact, keys in the given order, never NaN or a lone surrogate."""
     try:
         return _ordered_dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as exc:
-        raise NotJson("a value that JSON cannot hold") from exc
+        raise NotSerdeJson("a value that JSON cannot hold") from exc
 
 
 def digest(value: Any) -> str:
@@ -77,7 +79,7 @@ def digest(value: Any) -> str:
 def float_text(value: float) -> str:
     """A finite float as Rust prints it: fixed from 1e-5 below 1e16, else an exponent without padding."""
     if not math.isfinite(value):
-        raise NotJson("a number that is not finite")
+        raise NotSerdeJson("a number that is not finite")
     text = repr(value)
     if "e-0" not in text:
         return text
@@ -89,12 +91,12 @@ def float_text(value: float) -> str:
 
 
 def is_integer(value: Any) -> TypeGuard[int]:
-    """Whether the kernel holds this number as an integer."""
+    """Whether the kernel treats this number as an integer."""
     return isinstance(value, int) and not isinstance(value, bool) and I64_MIN <= value <= U64_MAX
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether the kernel holds this as a number; True and False are not."""
+    """Whether the kernel treats this as a number; True and False are not."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
@@ -103,25 +105,24 @@ def _read(raw: bytes | str, decoder: json.JSONDecoder) -> Any:
         try:
             raw = raw.decode("utf-8")
         except UnicodeDecodeError as exc:
-            raise NotJson("the text is not UTF-8") from exc
+            raise NotSerdeJson("the text is not UTF-8") from exc
     if raw.startswith("\ufeff"):
-        raise NotJson("the text starts with a byte order mark")
-    if deeper_than(raw, MAX_DEPTH):
-        raise NotJson("nested too deep")
+        raise NotSerdeJson("the text starts with a byte order mark")
+    over = beyond(raw, levels=MAX_DEPTH, values=MAX_VALUES)
+    if over is not None:
+        raise NotSerdeJson("nested too deep" if over is Bound.DEPTH else "too many values")
     try:
         value = decoder.decode(raw)
     except json.JSONDecodeError as exc:
-        raise NotJson(f"not JSON at line {exc.lineno} column {exc.colno}") from exc
-    if _SURROGATE_ESCAPE.search(raw):
-        try:
-            _ordered_dumps(value).encode()
-        except UnicodeEncodeError as exc:
-            raise NotJson("a lone surrogate in a string") from exc
+        raise NotSerdeJson(f"not JSON at line {exc.lineno} column {exc.colno}") from exc
+    # Checks the text, not the value: the kernel also reads values that a later duplicate key replaces.
+    if any(escape["lone"] for escape in _ESCAPE.finditer(raw)):
+        raise NotSerdeJson("a lone surrogate in a string")
     return value
 
 
 def depth(value: Any) -> int:
-    """How many arrays and objects are open at the deepest place."""
+    """The maximum nesting depth of arrays and objects."""
     deepest = 0
     todo: list[tuple[Any, int]] = [(value, 0)]
     while todo:
@@ -165,20 +166,21 @@ def _to_f64(value: int) -> float:
     try:
         return float(value)
     except OverflowError as exc:
-        raise NotJson("a number outside the range of a float") from exc
+        raise NotSerdeJson("a number outside the range of a float") from exc
 
 
 def _exact_float(text: str) -> float:
     value = float(text)
     if math.isinf(value):
-        raise NotJson("a number outside the range of a float")
+        raise NotSerdeJson("a number outside the range of a float")
     return value
 
 
 def _kernel_float(text: str) -> float:
-    """serde_json's default way: a u64 of leading digits, then float operations by powers of ten."""
+    """serde_json's default algorithm: a u64 of leading digits, then float operations by powers of ten."""
     match = _NUMBER.fullmatch(text)
-    assert match is not None, "the decoder hands over numbers only"
+    if match is None:
+        raise NotSerdeJson("a number that cannot be read")
     sign, whole, fraction, exponent_sign, exponent_digits = match.groups()
     significand, taken = _leading_digits(0, whole)
     exponent = len(whole) - taken
@@ -186,12 +188,12 @@ def _kernel_float(text: str) -> float:
         significand, taken = _leading_digits(significand, fraction[1:])
         exponent -= taken
     if exponent_digits:
-        given = int(exponent_digits[:4300])
-        if given > _I32_MAX:
+        digits = int(exponent_digits[:4300])
+        if digits > _I32_MAX:
             if significand and exponent_sign != "-":
-                raise NotJson("a number outside the range of a float")
+                raise NotSerdeJson("a number outside the range of a float")
             return -0.0 if sign else 0.0
-        exponent += -given if exponent_sign == "-" else given
+        exponent += -digits if exponent_sign == "-" else digits
     value = _scale(float(significand), exponent)
     return -value if sign else value
 
@@ -212,12 +214,12 @@ def _scale(value: float, exponent: int) -> float:
         if value == 0.0:
             return value
         if exponent > 0:
-            raise NotJson("a number outside the range of a float")
+            raise NotSerdeJson("a number outside the range of a float")
         value /= 1e308
         exponent += 308
     value = value * _POW10[exponent] if exponent >= 0 else value / _POW10[-exponent]
     if math.isinf(value):
-        raise NotJson("a number outside the range of a float")
+        raise NotSerdeJson("a number outside the range of a float")
     return value
 
 
@@ -230,7 +232,7 @@ def _decoder(read_float: Callable[[str], float]) -> json.JSONDecoder:
         return read_float(text)
 
     def read_constant(name: str) -> Any:
-        raise NotJson("NaN and Infinity are not JSON")
+        raise NotSerdeJson("NaN and Infinity are not JSON")
 
     return json.JSONDecoder(parse_float=read_float, parse_int=read_int, parse_constant=read_constant)
 

@@ -1,8 +1,8 @@
-"""What a kernel sends: ExecuteRequest and VerifyRequest, read leniently.
+"""Requests from a kernel: ExecuteRequest and VerifyRequest, parsed leniently.
 
-Unknown keys are ignored and words such as `stage` or `task_type` stay open. Text that is not JSON is 400,
-JSON of another shape 422 with the field's name. To a kernel both are final, so inside the contract nothing is
-required that this runtime can do without.
+Unknown keys are ignored, and values such as `stage` or `task_type` stay open. Text that is not JSON is 400,
+JSON of another shape 422 with the field's name. A kernel treats both as final, so inside the contract only
+fields that this runtime cannot do without are required.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from worker.errors import BadRequest, TooLarge
+from worker.core.errors import BadRequest, TooLarge
 from worker.swarm import serde
-from worker.swarm.policies import Binding
-from worker.swarm.readings import Reading, of_execute, of_verify
+from worker.swarm.dialects import Dialect, of_execute, of_verify
+from worker.swarm.policies import PolicyBinding
 
 MAX_BODY = 2 * 1024 * 1024
 MAX_INLINE_BYTES = 65_536
-# A kernel only creates tasks whose allowlist holds these.
+# A kernel only creates tasks whose allowlist contains these.
 DEFAULT_MIMES = ("application/json", "text/plain", "text/markdown", "text/csv")
-# Verifying, committing and revealing take this much of the verify budget, each evidence reference one more.
+# Verifying, committing and revealing use this much of the verify budget; each evidence reference adds one.
 VERIFY_OVERHEAD = 3
 
 
 class WrongShape(BadRequest):
-    """The body is JSON, but not the object this endpoint takes."""
+    """The body is JSON, but not the object this endpoint expects."""
 
     status = 422
     message = "the body does not have the expected shape"
@@ -34,7 +34,7 @@ class WrongShape(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class ArtifactRef:
-    """A pointer to bytes that live elsewhere."""
+    """A pointer to bytes stored elsewhere."""
 
     uri: str
     digest: str
@@ -46,7 +46,7 @@ class ArtifactRef:
 
 @dataclass(frozen=True, slots=True)
 class InlineEvidence:
-    """A piece of evidence that travels inside the message."""
+    """A piece of evidence inside the message."""
 
     mime: str
     content: str
@@ -54,7 +54,7 @@ class InlineEvidence:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """An earlier decision that resembles the present task; `hit_type` is "Exact" or "Similar"."""
+    """An earlier decision similar to the present task; `hit_type` is "Exact" or "Similar"."""
 
     hit_type: str
     reuse_payload: Any
@@ -63,7 +63,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Seed:
-    """What the kernel's knowledge store offers; `raw` is the bundle as it came."""
+    """Results from the kernel's knowledge store; `raw` is the bundle as received."""
 
     raw: Mapping[str, Any]
     hits: tuple[Hit, ...]
@@ -71,7 +71,7 @@ class Seed:
 
 @dataclass(frozen=True, slots=True)
 class TaskContract:
-    """The task's rules; `raw` is the whole contract, the fields are what this runtime acts on."""
+    """The task's rules; `raw` is the whole contract, the fields are what this runtime uses."""
 
     raw: Mapping[str, Any]
     output_schema: Any
@@ -85,7 +85,7 @@ class TaskContract:
 
 @dataclass(frozen=True, slots=True)
 class ExecuteRequest:
-    """Propose a candidate."""
+    """A request to propose a candidate."""
 
     task_id: str
     execution_id: str
@@ -96,11 +96,11 @@ class ExecuteRequest:
     inputs: Any
     contract: TaskContract
     seed: Seed | None
-    reading: Reading
+    reading: Dialect
 
     @property
     def exact_hit(self) -> Hit | None:
-        """The earlier answer that the kernel decided may be reused."""
+        """The earlier answer that the kernel allows to be reused."""
         if self.stage != "DECIDE" or self.seed is None or not self.seed.hits:
             return None
         first = self.seed.hits[0]
@@ -109,7 +109,7 @@ class ExecuteRequest:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """What a proposer answered."""
+    """A proposer's answer."""
 
     candidate_id: str
     execution_id: str
@@ -121,31 +121,22 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class VerifyRequest:
-    """Judge a candidate."""
+    """A request to judge a candidate."""
 
     candidate: Candidate
     output_schema: Any
-    policy: Binding
-    reading: Reading
+    policy: PolicyBinding
+    reading: Dialect
 
 
 def read_json(raw: bytes) -> Any:
-    """The body as JSON, or a refusal that says where it breaks."""
+    """Parse the body as JSON; a refusal says where it breaks."""
     if len(raw) > MAX_BODY:
         raise TooLarge(expected=f"at most {MAX_BODY} bytes", received=len(raw))
     try:
         return serde.loads(raw)
-    except serde.NotJson as exc:
+    except serde.NotSerdeJson as exc:
         raise BadRequest(f"the body is not JSON: {exc.reason}", field="body") from exc
-
-
-def looks_like_execute(body: Any) -> bool:
-    """Whether a body is meant for a swarm runtime rather than for a paid worker."""
-    return (
-        isinstance(body, dict)
-        and "execution_id" in body
-        and ("attempt_id" in body or "task_contract" in body)
-    )
 
 
 def parse_execute(body: Any) -> ExecuteRequest:
@@ -175,7 +166,7 @@ def parse_verify(body: Any) -> VerifyRequest:
     return VerifyRequest(
         candidate=_candidate(fields.inner("candidate")),
         output_schema=fields.any("output_schema"),
-        policy=Binding(
+        policy=PolicyBinding(
             policy.text("policy_id"), policy.text("policy_version"), policy_hash, policy.any("policy_params")
         ),
         reading=of_verify(policy_hash),
@@ -228,7 +219,7 @@ def _contract(fields: _Fields) -> TaskContract:
 
 
 def _seed(fields: _Fields | None) -> Seed | None:
-    # A hint: a bundle of an unknown kind still reaches the author, it never refuses the task.
+    # Only a hint: a bundle of unknown kind still reaches the author and never refuses the task.
     if fields is None:
         return None
     raw_hits = fields.values.get("hits")
@@ -244,7 +235,7 @@ def _seed(fields: _Fields | None) -> Seed | None:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """An object of the body and where it stands, for refusals that name the field."""
+    """An object of the body and its path, for refusals that name the field."""
 
     values: dict[str, Any]
     path: str

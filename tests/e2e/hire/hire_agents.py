@@ -1,4 +1,4 @@
-"""Agents for the tests of the HIRE door: each does one thing that a seeker may meet."""
+"""Agents for the HIRE door's tests; each shows one behaviour that a seeker may see."""
 
 from __future__ import annotations
 
@@ -16,13 +16,19 @@ BYTES = bytes(range(256)) * 400
 
 @agent("text", price=PRICE, inline=True, model="scribe-1")
 def text(job: Any) -> str:
-    """Answers with the text it is given."""
+    """Returns its input text."""
     return str(job.input["text"])
 
 
-@agent("score", price=PRICE, inline=True, input_schema={"type": "object", "required": ["score"]})
+@agent(
+    "score",
+    price=PRICE,
+    inline=True,
+    input_schema={"type": "object", "required": ["score"]},
+    example_input={"score": 7},
+)
 def score(job: Any) -> dict[str, Any]:
-    """Answers with JSON."""
+    """Returns JSON."""
     return {"score": job.input["score"], "issues": []}
 
 
@@ -42,7 +48,7 @@ def logos(job: Any) -> dict[str, Any]:
 
 @agent("big", price=PRICE, inline=True)
 def big(job: Any) -> str:
-    """Answers with more text than a record holds."""
+    """Returns more text than a record holds."""
     return "long " * 20_000
 
 
@@ -58,7 +64,7 @@ def story(job: Any) -> Iterator[str]:
 
 @agent("gated", price=PRICE, time_limit=120.0)
 def gated(job: Any) -> dict[str, Any]:
-    """Closes a file, says something, and waits for its gate."""
+    """Streams text, closes a file, reports progress, and waits for its gate."""
     job.say("a secret word\n")
     job.file("draft.txt", "the draft\n", mime="text/plain", ready=True)
     job.file("loose.txt", "not closed\n", mime="text/plain")
@@ -75,7 +81,7 @@ def gated_before(job: Any) -> dict[str, Any]:
 
 @agent("napping", price=PRICE, time_limit=30.0)
 def napping(job: Any) -> dict[str, Any]:
-    """Sleeps so many seconds."""
+    """Sleeps for the given number of seconds."""
     time.sleep(float(job.input["seconds"]))
     return {"slept": job.input["seconds"]}
 
@@ -88,7 +94,7 @@ def napping_inline(job: Any) -> dict[str, Any]:
 
 @agent("shaky", price=PRICE, inline=True, attempts=1)
 def shaky(job: Any) -> dict[str, Any]:
-    """Fails until the file named by its input says that it may work."""
+    """Fails until the file named in its input allows it to work."""
     gate = Path(job.input["gate"])
     tries = int(gate.read_text() or "0") if gate.exists() else 0
     gate.write_text(str(tries + 1))
@@ -99,13 +105,13 @@ def shaky(job: Any) -> dict[str, Any]:
 
 @agent("liar", price=PRICE, inline=True, output_schema={"type": "object", "required": ["truth"]})
 def liar(job: Any) -> dict[str, Any]:
-    """Promises one thing and returns what it is told."""
+    """Returns what its input says, whatever its schema promises."""
     return dict(job.input)
 
 
 @agent("picky", price=PRICE, inline=True)
 def picky(job: Any) -> str:
-    """Looks closer than a schema can."""
+    """Validates more than a schema can."""
     if job.input["colors"][0] == "red":
         raise InvalidInput(
             "Color format not recognized", field="colors[0]", expected="hex color", received="red"
@@ -115,12 +121,32 @@ def picky(job: Any) -> str:
 
 @agent("broken", price=PRICE, inline=True)
 def broken(job: Any) -> None:
-    """Gives up."""
+    """Fails."""
     raise Failed("NO_IDEA", "nothing came to mind", mood="bad")
 
 
 def _gate(job: Any) -> None:
-    """Waits until the test opens."""
+    """Waits until the test opens the gate."""
     gate = job.input.get("gate")
     while gate and not Path(gate).exists() and not job.stopped:
         time.sleep(0.05)
+
+
+def _hang(value: Any) -> None:
+    time.sleep(600)
+
+
+def _break(value: Any) -> None:
+    raise KeyError(value["secret"])
+
+
+@agent("hung-check", price=PRICE, inline=True, check=_hang)
+def hung_check(job: Any) -> str:
+    """Has a check that never ends."""
+    return "never"
+
+
+@agent("broken-check", price=PRICE, inline=True, check=_break)
+def broken_check(job: Any) -> str:
+    """Has a check with a mistake in it."""
+    return "never"

@@ -1,4 +1,4 @@
-"""Plain HTTP and server-sent events, as any client of the kernel would speak them."""
+"""Plain HTTP and server-sent events, as any kernel client uses them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sent:
 
 
 class Sse:
-    """An open stream, read by a thread of its own."""
+    """An open stream, read by its own thread."""
 
     def __init__(self, port: int, path: str, headers: dict[str, str]) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=30)
@@ -76,7 +76,7 @@ class Sse:
         self.events.put(None)
 
     def next(self, event: str | None = None, seconds: float = 10.0) -> Any:
-        """The data of the next event (of this kind)."""
+        """Returns the data of the next event (of this kind)."""
         until = time.monotonic() + seconds
         while True:
             try:
@@ -89,7 +89,7 @@ class Sse:
                 return found.data
 
     def quiet(self, seconds: float) -> bool:
-        """Whether nothing comes for so long."""
+        """Whether no event arrives for so long."""
         try:
             found = self.events.get(timeout=seconds)
         except queue.Empty:
@@ -99,14 +99,14 @@ class Sse:
         return False
 
     def all(self, seconds: float = 10.0) -> list[Sent]:
-        """Everything up to the end of the stream."""
+        """Returns all events up to the end of the stream."""
         assert self.closed.wait(seconds), "the stream did not end"
         while (found := self.events.get()) is not None:
             self.seen.append(found)
         return self.seen
 
     def close(self) -> None:
-        """Hangs up as a process does that ends."""
+        """Closes the connection as an exiting process does."""
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
         self.socket.close()
@@ -121,12 +121,12 @@ class Api:
 
     def call(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
         raw = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
-        given = {name.replace("_", "-"): value for name, value in headers.items()}
+        http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if self.token is not None:
-            given.setdefault("Authorization", f"Bearer {self.token}")
+            http_headers.setdefault("Authorization", f"Bearer {self.token}")
         link = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         try:
-            link.request(method, path, raw, given)
+            link.request(method, path, raw, http_headers)
             answer = link.getresponse()
             return Answer(answer.status, dict(answer.headers), answer.read())
         finally:

@@ -1,4 +1,4 @@
-"""One deployment for all modules that leave it as they found it, and others for those that break things."""
+"""A shared deployment for tests that leave it unchanged, and separate ones for tests that break things."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kernel.client import Api
-from tests.e2e.kernel.site import Site
+from tests.e2e.kernel.deployment import Deployment
 
 POLICY = Path(__file__).parent / "policy.yaml"
 
 
-@pytest.fixture(name="site", scope="session")
-def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A deployment that no test may break."""
-    site = Site(tmp_path_factory.mktemp("site"), POLICY=str(POLICY))
+@pytest.fixture(name="deployment", scope="session")
+def _deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A deployment that tests must leave unchanged."""
+    deployment = Deployment(tmp_path_factory.mktemp("site"), POLICY=str(POLICY))
     try:
-        yield site.start()
+        yield deployment.start()
     finally:
-        site.close()
+        deployment.close()
 
 
 @pytest.fixture(name="agents")
-def _agents(site: Site) -> Api:
+def _agents(deployment: Deployment) -> Api:
     """The web process that agents and runners use in tests."""
-    return site.api(0)
+    return deployment.api(0)
 
 
 @pytest.fixture(name="callers")
-def _callers(site: Site) -> Api:
+def _callers(deployment: Deployment) -> Api:
     """The web process that callers use."""
-    return site.api(1)
+    return deployment.api(1)
 
 
-@pytest.fixture(name="own_site")
-def _own_site(tmp_path: Path) -> Iterator[Callable[..., Site]]:
-    """Makes deployments for one test; all are gone after it."""
-    made: list[Site] = []
+@pytest.fixture(name="own_deployment")
+def _own_deployment(tmp_path: Path) -> Iterator[Callable[..., Deployment]]:
+    """Creates deployments for one test; all are stopped after it."""
+    deployments: list[Deployment] = []
 
-    def make(**settings: str) -> Site:
-        home = tmp_path / str(len(made))
+    def make(**settings: str) -> Deployment:
+        home = tmp_path / str(len(deployments))
         home.mkdir()
-        made.append(Site(home, **{"POLICY": str(POLICY), **settings}))
-        return made[-1]
+        deployments.append(Deployment(home, **{"POLICY": str(POLICY), **settings}))
+        return deployments[-1]
 
     yield make
-    for site in made:
-        site.close()
+    for deployment in deployments:
+        deployment.close()

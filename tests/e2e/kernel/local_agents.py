@@ -10,14 +10,14 @@ from worker import ToolDenied, ToolFailed, WaitExpired, agent, tool
 
 
 def note(job: Any, word: str) -> None:
-    """One line in the file that the test reads, for each time this was run."""
+    """Appends one line per run to the file that the test reads."""
     with open(job.input["trace"], "a", encoding="utf-8") as trace:
         trace.write(f"{os.getpid()} {word}\n")
 
 
 @agent("echo", inline=True)
 def echo(job: Any) -> Any:
-    """Gives back what it is given."""
+    """Returns its input."""
     return job.input
 
 
@@ -29,7 +29,7 @@ def count(job: Any, of: str) -> int:
 
 @agent("patient", inline=True)
 def patient(job: Any) -> dict[str, Any]:
-    """Works, waits for somebody, works on."""
+    """Works, waits for a signal, continues."""
     note(job, "begin")
     job.say("before the wait\n")
     length = job.tool("count", of="four")
@@ -43,7 +43,7 @@ def patient(job: Any) -> dict[str, Any]:
 
 @agent("impatient", inline=True)
 def impatient(job: Any) -> dict[str, Any]:
-    """Gives up after a while."""
+    """Waits with a time limit and handles the time-out."""
     try:
         return {"answer": job.wait("never", timeout=0.5)}
     except WaitExpired:
@@ -52,13 +52,13 @@ def impatient(job: Any) -> dict[str, Any]:
 
 @agent("abandoned", inline=True)
 def abandoned(job: Any) -> dict[str, Any]:
-    """Does not catch that nobody came."""
+    """Does not catch the time-out of its wait."""
     return {"answer": job.wait("never", timeout=0.3)}
 
 
 @agent("asking", inline=True)
 def asking(job: Any) -> Any:
-    """Two waits and a stream around them."""
+    """Waits twice for the same signal type."""
     first = job.wait("word")
     second = job.wait("word")
     return [first, second]
@@ -66,7 +66,7 @@ def asking(job: Any) -> Any:
 
 @agent("telling", inline=True)
 def telling(job: Any) -> Iterator[str]:
-    """Streams, waits, streams on."""
+    """Streams, waits, streams again."""
     yield "one "
     yield str(job.wait("middle"))
     yield " three"
@@ -80,7 +80,7 @@ def deploy_local(job: Any, site: str) -> str:
 
 @agent("deployer", inline=True)
 def deployer(job: Any) -> dict[str, Any]:
-    """Calls a tool that somebody has to approve."""
+    """Calls a tool that requires approval."""
     try:
         return {"said": job.tool("deploy.local", site="example")}
     except ToolDenied as denied:
@@ -89,10 +89,28 @@ def deployer(job: Any) -> dict[str, Any]:
 
 @agent("delegating", inline=True)
 def delegating(job: Any) -> dict[str, Any]:
-    """Lets a runner work."""
+    """Calls a runner's tool."""
     try:
         return {"value": job.tool(job.input.get("tool", "far.away"), remote=True, n=job.input["n"])}
     except ToolFailed as failed:
         return {"failed": failed.reason}
     except ToolDenied as denied:
         return {"denied": denied.reason}
+
+
+@tool("limited")
+def limited() -> None:
+    """Does nothing; a policy limits its calls."""
+
+
+@agent("hasty", inline=True)
+def hasty(job: Any) -> int:
+    """Returns how many of three calls the policy allowed."""
+    allowed = 0
+    for _ in range(3):
+        try:
+            job.tool("limited")
+        except ToolDenied:
+            continue
+        allowed += 1
+    return allowed

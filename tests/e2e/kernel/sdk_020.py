@@ -1,4 +1,4 @@
-"""An agent and a runner written with rebuno 0.2.0, as its users write them. Runs in its own environment."""
+"""An agent and a runner written with rebuno 0.2.0, as users write them. Runs in its own environment."""
 
 import asyncio
 import os
@@ -48,6 +48,17 @@ class TestAgent(AsyncBaseAgent):
         if do == "remote-twice":
             first = await ctx.invoke_tool("remote.double", {"n": 1})
             return {"doubles": [first, await ctx.invoke_tool("remote.double", {"n": 2})]}
+        if do == "gather":
+            late = ctx.invoke_tool("late.add", {"a": 2, "b": 3})
+            remote = ctx.invoke_tool("remote.double", {"n": 4})
+            deployed = ctx.invoke_tool("deploy.site", {"site": "example"})
+            return {"both": await asyncio.gather(deployed, late, remote)}
+        if do == "gather-approvals":
+            calls = (ctx.invoke_tool("deploy.site", {"site": site}) for site in ("one", "two"))
+            return {"both": await asyncio.gather(*calls)}
+        if do == "gather-fails":
+            calls = (("deploy.site", {"site": "example"}), ("late.broken", {}))
+            return await asyncio.gather(*(ctx.invoke_tool(*call) for call in calls))
         if do == "wait":
             return {"signal": await ctx.wait_signal("go")}
         if do == "think":
@@ -68,6 +79,16 @@ async def add(a, b):
 async def slow_add(a, b):
     await asyncio.sleep(0.3)
     return a + b
+
+
+async def late_add(a, b):
+    await asyncio.sleep(0.5)
+    return a + b
+
+
+async def late_broken():
+    await asyncio.sleep(0.5)
+    await broken()
 
 
 async def broken():
@@ -95,7 +116,7 @@ class TestRunner(AsyncBaseRunner):
         self.attempts[n] = self.attempts.get(n, 0) + 1
         if self.attempts[n] < 3:
             error = RuntimeError("try again")
-            error.retryable = True
+            error.retryable = True  # type: ignore[attr-defined]
             raise error
         return self.attempts[n]
 
@@ -110,6 +131,8 @@ if __name__ == "__main__":
             "add": add,
             "slow.add": slow_add,
             "broken": broken,
+            "late.add": late_add,
+            "late.broken": late_broken,
             "shell.run": shell,
             "deploy.site": deploy,
         }.items():

@@ -1,4 +1,4 @@
-"""An agent and a runner written with rebuno 0.4.8, as its users write them. Runs in its own environment."""
+"""An agent and a runner written with rebuno 0.4.8, as users write them. Runs in its own environment."""
 
 import asyncio
 import sys
@@ -46,6 +46,16 @@ async def shaky(n: int) -> int: ...
 async def deploy_remote(site: str) -> str: ...
 
 
+async def late_add(**numbers: int) -> int:
+    await asyncio.sleep(0.5)
+    return await slow_add(**numbers)
+
+
+async def late_broken() -> None:
+    await asyncio.sleep(0.5)
+    await broken()
+
+
 async def handle(do: str, seconds: float = 0.0):
     if do == "local":
         return {"sum": await add(a=2, b=3)}
@@ -80,6 +90,12 @@ async def handle(do: str, seconds: float = 0.0):
         return {"doubles": await asyncio.gather(*(double(n=n) for n in range(3)))}
     if do == "remote-twice":
         return {"doubles": [await double(n=1), await double(n=2)]}
+    if do == "gather":
+        return {"both": await asyncio.gather(deploy(site="example"), late_add(a=2, b=3), double(n=4))}
+    if do == "gather-approvals":
+        return {"both": await asyncio.gather(deploy(site="one"), deploy(site="two"))}
+    if do == "gather-fails":
+        return await asyncio.gather(deploy(site="example"), late_broken())
     if do == "wait":
         return {"signal": await execution.wait_signal("go")}
     if do == "think":
@@ -106,7 +122,7 @@ async def run_shaky(n: int) -> int:
     attempts[n] = attempts.get(n, 0) + 1
     if attempts[n] < 3:
         error = RuntimeError("try again")
-        error.retryable = True
+        error.retryable = True  # type: ignore[attr-defined]
         raise error
     return attempts[n]
 

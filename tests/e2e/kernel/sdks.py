@@ -1,6 +1,6 @@
-"""The official clients in both generations that speak this protocol, each in an environment of its own.
+"""The official clients in both generations that use this protocol, each in its own environment.
 
-An environment is made once and kept in a cache that tests share (`SDK_CACHE`, else `var/sdks`).
+An environment is built once and kept in a cache shared by the tests (`SDK_CACHE`, else `var/sdks`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.kernel.site import ROOT, TOKEN, Program
+from tests.e2e.kernel.deployment import ROOT, TOKEN, Program
 
 CACHE = Path(os.environ.get("SDK_CACHE") or ROOT / "var" / "sdks")
 HERE = Path(__file__).parent
@@ -26,7 +26,7 @@ class Sdk:
     script: str
 
     def python(self) -> str:
-        """The interpreter of its environment, which is made when it is missing."""
+        """The interpreter of its environment, which is built if missing."""
         home = CACHE / self.version
         done = home / "done"
         CACHE.mkdir(parents=True, exist_ok=True)
@@ -40,7 +40,7 @@ class Sdk:
         return str(home / "bin" / "python")
 
     def program(self, role: str, name: str, address: str, log: Path, *, key: str = TOKEN) -> Program:
-        """An agent or a runner as a process; not started yet."""
+        """An agent or a runner as a process, not started yet."""
         environ = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             "REBUNO_URL": address,

@@ -1,4 +1,4 @@
-"""A policy directory as agents meet it over HTTP, and what a broken one does to a start."""
+"""Policy directories as agents see them over HTTP, and an invalid one at startup."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.kernel.client import Api, Sse
-from tests.e2e.kernel.site import Site
+from tests.e2e.kernel.deployment import Deployment
 
 GLOBAL = """
 rules:
@@ -76,44 +76,44 @@ rules:
 
 
 @pytest.fixture(name="ruled", scope="module")
-def _ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A deployment with a global file and one of an agent."""
+def _ruled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """A deployment with a global policy file and one for an agent."""
     home = tmp_path_factory.mktemp("ruled")
     policy = home / "policy"
     policy.mkdir()
     (policy / "_global.yaml").write_text(SHARED)
     (policy / "careful.yml").write_text(CAREFUL)
-    site = Site(home, POLICY=str(policy))
-    yield site.start()
-    site.close()
+    deployment = Deployment(home, POLICY=str(policy))
+    yield deployment.start()
+    deployment.close()
 
 
 @pytest.fixture(name="stream")
-def _stream(ruled: Site) -> Iterator[Sse]:
+def _stream(ruled: Deployment) -> Iterator[Sse]:
     stream = ruled.api(0).agent("careful", uuid.uuid4().hex)
     yield stream
     stream.close()
 
 
-def decided(api: Api, told: dict[str, Any], tool: str, arguments: Any = None) -> str:
-    """The rule that denied a call, or 'allow' or 'ask'."""
+def decided(api: Api, assignment: dict[str, Any], tool: str, arguments: Any = None) -> str:
+    """The id of the rule that denied a call, or 'allow' or 'ask'."""
     about = {} if arguments is None else {"arguments": arguments}
-    answer = api.intent(told, "invoke_tool", tool_id=tool, **about)
+    answer = api.intent(assignment, "invoke_tool", tool_id=tool, **about)
     assert answer.status == 200, answer.raw
     body = answer.body
     if body["accepted"]:
         return "ask" if body.get("pending_approval") else "allow"
-    denied = api.event(told["execution_id"], "intent.denied")["payload"]
+    denied = api.event(assignment["execution_id"], "intent.denied")["payload"]
     assert body["error"] == f"policy denied: {denied['reason']} (rule: {denied['rule_id']})"
     assert denied["tool_id"] == tool and denied.get("arguments") == arguments
     return str(denied["rule_id"])
 
 
-def test_the_agents_file_and_the_global_one_decide_together(ruled: Site, stream: Sse) -> None:
-    """By priority over both; each kind of condition counts; the agent's own default, which is to deny."""
+def test_agent_and_global_policy_files_merge_by_priority(ruled: Deployment, stream: Sse) -> None:
+    """Rules of both files by priority, each kind of condition, and the agent's own default (deny)."""
     api = ruled.api(1)
     api.create("careful")
-    told = stream.next("execution.assigned")
+    assignment = stream.next("execution.assigned")
     expected = [
         ("vault.read", None, "no-secrets"),
         ("my.secret", None, "no-secrets"),
@@ -136,46 +136,46 @@ def test_the_agents_file_and_the_global_one_decide_together(ruled: Site, stream:
         ("path/a/b", None, "default"),
         ("path/a", None, "ask"),
     ]
-    assert [(tool, about, decided(api, told, tool, about)) for tool, about, _ in expected] == expected
-    denied = api.event(told["execution_id"], "intent.denied")["payload"]
+    assert [(tool, about, decided(api, assignment, tool, about)) for tool, about, _ in expected] == expected
+    denied = api.event(assignment["execution_id"], "intent.denied")["payload"]
     assert denied["reason"] == "No explicit allow rule matched"
-    api.ok("POST", f"/v0/executions/{told['execution_id']}/cancel")
+    api.ok("POST", f"/v0/executions/{assignment['execution_id']}/cancel")
 
 
-def test_steps_are_counted_over_all_runs(ruled: Site, stream: Sse) -> None:
-    """A run that begins again does not begin to count again."""
+def test_step_counts_include_earlier_runs(ruled: Deployment, stream: Sse) -> None:
+    """A restarted run continues the earlier counts."""
     api = ruled.api(1)
     api.create("careful")
-    told = stream.next("execution.assigned")
-    assert decided(api, told, "counted") == "allow"
+    assignment = stream.next("execution.assigned")
+    assert decided(api, assignment, "counted") == "allow"
     stream.close()
     second = api.agent("careful", uuid.uuid4().hex)
-    told = second.next("execution.assigned")
-    assert [decided(api, told, "counted") for _ in range(2)] == ["allow", "enough"]
+    assignment = second.next("execution.assigned")
+    assert [decided(api, assignment, "counted") for _ in range(2)] == ["allow", "enough"]
     second.close()
 
 
-def test_an_agent_without_a_file_has_the_global_rules(ruled: Site) -> None:
-    """Labels of the execution count, and the global default."""
+def test_agent_without_a_policy_file_uses_the_global_one(ruled: Deployment) -> None:
+    """The execution's labels and the global default apply."""
     api = ruled.api(0)
     stream = api.agent("other", "c1")
     found = []
     for env in ("prod", "dev"):
         ruled.api(1).create("other", None, env=env)
-        told = stream.next("execution.assigned")
-        found.append((decided(api, told, "anything"), decided(api, told, "vault.x")))
+        assignment = stream.next("execution.assigned")
+        found.append((decided(api, assignment, "anything"), decided(api, assignment, "vault.x")))
     assert found == [("production-is-closed", "no-secrets"), ("allow", "no-secrets")]
     stream.close()
 
 
-def test_a_broken_policy_is_told_at_the_start(own_site: Callable[..., Site], tmp_path: Path) -> None:
-    """Neither a web process nor a work tree begins with it; the line is named."""
+def test_invalid_policy_stops_the_start(own_deployment: Callable[..., Deployment], tmp_path: Path) -> None:
+    """Neither a web process nor a work tree starts with it; the error names the line."""
     policy = tmp_path / "broken.yaml"
     policy.write_text(GLOBAL)
-    site = own_site(POLICY=str(policy))
-    for program in (site.web[0], site.work):
+    deployment = own_deployment(POLICY=str(policy))
+    for program in (deployment.web[0], deployment.work):
         program.start()
         assert program.ends(30) != 0
-        told = program.log.read_text()
-        assert f"{policy}:5: " in told and "time zone" in told, told
-        assert "Traceback" not in told
+        log = program.log.read_text()
+        assert f"{policy}:5" in log and "time zone" in log, log
+        assert "Traceback" not in log

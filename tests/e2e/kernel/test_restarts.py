@@ -1,4 +1,4 @@
-"""What is lost when processes end, in order or not: nothing."""
+"""No execution is lost when processes shut down or are killed."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.kernel.conftest import POLICY
+from tests.e2e.kernel.deployment import Deployment
 from tests.e2e.kernel.sdks import SDKS, Sdk
-from tests.e2e.kernel.site import Site
 from tests.waiting import eventually
 
 
 @pytest.fixture(name="patched", scope="module")
-def _patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def _patched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """One deployment for all tests here."""
-    site = Site(tmp_path_factory.mktemp("patched"), POLICY=str(POLICY))
-    yield site.start()
-    site.close()
+    deployment = Deployment(tmp_path_factory.mktemp("patched"), POLICY=str(POLICY))
+    yield deployment.start()
+    deployment.close()
 
 
 @pytest.fixture(name="broken")
-def _broken(patched: Site) -> Site:
-    """A deployment whose processes may be ended; whole again for the next test, under other names."""
+def _broken(patched: Deployment) -> Deployment:
+    """A deployment whose processes may be killed; restored for the next test, with new names."""
     for program in (*patched.web, patched.work):
         if program.process is not None and program.process.poll() is not None:
             program.start()
@@ -36,20 +36,20 @@ def _broken(patched: Site) -> Site:
     return patched
 
 
-def test_a_web_process_that_leaves_hands_its_streams_over(broken: Site) -> None:
-    """Its streams end cleanly; the same consumer goes on elsewhere with the same session and its messages."""
+def test_stopping_web_process_hands_over_its_streams(broken: Deployment) -> None:
+    """Its streams end cleanly; the consumer reconnects elsewhere with the same session and its messages."""
     leaving, staying = broken.api(0), broken.api(1)
     stream, runner = (
         leaving.agent(broken.name("a"), "c1"),
         leaving.runner(broken.name("r"), "c1", broken.name("far")),
     )
     id = staying.create(broken.name("a"))["id"]
-    told = stream.next("execution.assigned")
-    step = leaving.accepted(told, "invoke_tool", tool_id=broken.name("far"), remote=True)["step_id"]
+    assignment = stream.next("execution.assigned")
+    step = leaving.accepted(assignment, "invoke_tool", tool_id=broken.name("far"), remote=True)["step_id"]
     job = runner.next("job.assigned")
     broken.web[0].signal(signal.SIGTERM)
     assert stream.closed.wait(10) and runner.closed.wait(10)
-    # While nobody is connected, results are kept for the agent.
+    # While no agent is connected, its results are stored for it.
     assert staying.job_result(broken.name("r"), job, success=True, data=7).status == 200
     back = staying.agent(broken.name("a"), "c1")
     assert back.next("tool.result") == {
@@ -59,9 +59,9 @@ def test_a_web_process_that_leaves_hands_its_streams_over(broken: Site) -> None:
         "result": 7,
     }
     again = staying.runner(broken.name("r"), "c1", broken.name("far"))
-    assert staying.accepted(told, "invoke_tool", tool_id=broken.name("far"), remote=True)
+    assert staying.accepted(assignment, "invoke_tool", tool_id=broken.name("far"), remote=True)
     assert staying.job_result(broken.name("r"), again.next("job.assigned"), success=True).status == 200
-    assert staying.accepted(told, "complete", output="done")
+    assert staying.accepted(assignment, "complete", output="done")
     assert staying.get(id)["output"] == "done"
     kinds = staying.kinds(id)
     assert "execution.reset" not in kinds and kinds.count("execution.started") == 1
@@ -70,8 +70,8 @@ def test_a_web_process_that_leaves_hands_its_streams_over(broken: Site) -> None:
     again.close()
 
 
-def test_a_consumer_that_does_not_come_back_is_replaced(broken: Site) -> None:
-    """After the agent timeout its work goes to another one; new work does not wait for it."""
+def test_absent_consumer_is_replaced_after_the_agent_timeout(broken: Deployment) -> None:
+    """After the agent timeout its work goes to another consumer; new work does not wait for that."""
     leaving, staying = broken.api(0), broken.api(1)
     stream = leaving.agent(broken.name("a"), "c1")
     id = staying.create(broken.name("a"))["id"]
@@ -86,37 +86,37 @@ def test_a_consumer_that_does_not_come_back_is_replaced(broken: Site) -> None:
 
 
 @pytest.mark.parametrize("consumer", ["c1", "c2"])
-def test_a_web_process_that_is_killed(broken: Site, consumer: str) -> None:
-    """Its agent's work goes on elsewhere: at once if the agent comes back, else after its time-out."""
+def test_killed_web_process_loses_no_executions(broken: Deployment, consumer: str) -> None:
+    """The agent's work continues elsewhere: at once if the agent reconnects, else after its time-out."""
     dying, staying = broken.api(0), broken.api(1)
     stream, runner = (
         dying.agent(broken.name("a"), "c1"),
         dying.runner(broken.name("r"), "c1", broken.name("far")),
     )
     id = staying.create(broken.name("a"))["id"]
-    told = stream.next("execution.assigned")
-    step = staying.accepted(told, "invoke_tool", tool_id=broken.name("far"), remote=True)["step_id"]
+    assignment = stream.next("execution.assigned")
+    step = staying.accepted(assignment, "invoke_tool", tool_id=broken.name("far"), remote=True)["step_id"]
     assert runner.next("job.assigned")["step_id"] == step
     broken.web[0].kill()
     back = staying.agent(broken.name("a"), consumer)
     again = back.next("execution.assigned", 12)
-    assert again["execution_id"] == id and again["session_id"] != told["session_id"]
+    assert again["execution_id"] == id and again["session_id"] != assignment["session_id"]
     assert again["history"][0]["status"] == "cancelled"
-    assert staying.intent(told, "complete").status == 401
+    assert staying.intent(assignment, "complete").status == 401
     assert staying.accepted(again, "complete")
     back.close()
 
 
-def test_a_runners_job_survives_its_web_process(broken: Site) -> None:
-    """The job of a runner whose process was killed is dispatched to another runner."""
+def test_runners_job_survives_a_killed_web_process(broken: Deployment) -> None:
+    """A job whose runner was on a killed process is dispatched to another runner."""
     dying, staying = broken.api(0), broken.api(1)
     stream, runner = (
         staying.agent(broken.name("a"), "c1"),
         dying.runner(broken.name("r"), "c1", broken.name("far")),
     )
     staying.create(broken.name("a"))
-    told = stream.next("execution.assigned")
-    staying.accepted(told, "invoke_tool", tool_id=broken.name("far"), remote=True)
+    assignment = stream.next("execution.assigned")
+    staying.accepted(assignment, "invoke_tool", tool_id=broken.name("far"), remote=True)
     first = runner.next("job.assigned")
     broken.web[0].kill()
     other = staying.runner(broken.name("r2"), "c1", broken.name("far"))
@@ -128,19 +128,19 @@ def test_a_runners_job_survives_its_web_process(broken: Site) -> None:
     other.close()
 
 
-def test_everything_is_restarted_in_the_middle(broken: Site) -> None:
-    """Blocked stays blocked, running goes to the agent that comes back, retries fire, approvals count."""
+def test_full_restart_keeps_running_blocked_and_retrying_work(broken: Deployment) -> None:
+    """Blocked work stays blocked, running work returns to its agent, retries fire, approvals count."""
     api = broken.api(0)
     stream = api.agent(broken.name("a"), "c1")
     names = ("waiting", "asking", "running", "retrying")
     ids = {name: api.create(broken.name("a"), name)["id"] for name in names}
-    told = {each["input"]: each for each in (stream.next("execution.assigned") for _ in names)}
-    assert api.accepted(told["waiting"], "wait", signal_type="go")
-    assert api.accepted(told["asking"], "invoke_tool", tool_id="deploy.x", arguments={"a": 1})[
+    assignments = {each["input"]: each for each in (stream.next("execution.assigned") for _ in names)}
+    assert api.accepted(assignments["waiting"], "wait", signal_type="go")
+    assert api.accepted(assignments["asking"], "invoke_tool", tool_id="deploy.x", arguments={"a": 1})[
         "pending_approval"
     ]
-    done = api.accepted(told["running"], "invoke_tool", tool_id="t")["step_id"]
-    api.step_result(told["running"], done, success=True, data="kept")
+    done = api.accepted(assignments["running"], "invoke_tool", tool_id="t")["step_id"]
+    api.step_result(assignments["running"], done, success=True, data="kept")
     local = api.create("delegating", {"n": 1})["id"]
     eventually(lambda: "step.dispatched" in api.kinds(local))
     far = api.runner(broken.name("f"), "c1", "far.away")
@@ -183,15 +183,15 @@ def test_everything_is_restarted_in_the_middle(broken: Site) -> None:
     far.close()
 
 
-def test_the_store_is_restarted_under_open_streams(broken: Site) -> None:
-    """Requests meanwhile are 503, connections that nothing was sent to live on, and nothing is lost."""
+def test_store_restart_under_open_streams_loses_nothing(broken: Deployment) -> None:
+    """During the outage requests get 503 and idle connections stay open; afterwards nothing is lost."""
     agents, callers = broken.api(0), broken.api(1)
     stream = agents.agent(broken.name("a"), "c1")
     id = callers.create(broken.name("a"))["id"]
-    told = stream.next("execution.assigned")
+    assignment = stream.next("execution.assigned")
     broken.restart_store()
     eventually(lambda: callers.call("GET", f"/v0/executions/{id}").status == 200)
-    assert agents.accepted(told, "complete", output=1)
+    assert agents.accepted(assignment, "complete", output=1)
     assert callers.get(id)["output"] == 1
     new = callers.create(broken.name("a"))["id"]
     assert stream.next("execution.assigned")["execution_id"] == new
@@ -199,32 +199,32 @@ def test_the_store_is_restarted_under_open_streams(broken: Site) -> None:
 
 
 @pytest.mark.parametrize("sdk", SDKS, ids=[sdk.version for sdk in SDKS])
-def test_an_official_agent_does_not_notice_a_deployment(
-    own_site: Callable[..., Site], sdk: Sdk, tmp_path: Path
+def test_official_agent_survives_a_rolling_deploy(
+    own_deployment: Callable[..., Deployment], sdk: Sdk, tmp_path: Path
 ) -> None:
-    """Its web process is replaced while a handler works: the handler's session goes on, it runs once."""
-    # A process takes its time to leave and to come back; the default patience is thirty seconds.
-    site = own_site(AGENT_TIMEOUT="20s").start()
-    program = sdk.program("agent", site.name("deployed"), site.address(0), tmp_path / "log")
+    """The web process is replaced while a handler works: the handler's session continues and it runs once."""
+    # A process takes a while to stop and to start again; the default time-out is thirty seconds.
+    deployment = own_deployment(AGENT_TIMEOUT="20s").start()
+    program = sdk.program("agent", deployment.name("deployed"), deployment.address(0), tmp_path / "log")
     program.start()
-    callers = site.api(1)
+    callers = deployment.api(1)
     try:
-        id = callers.create(site.name("deployed"), {"do": "work", "seconds": 3.0})["id"]
+        id = callers.create(deployment.name("deployed"), {"do": "work", "seconds": 3.0})["id"]
         eventually(lambda: "step.completed" in callers.kinds(id), 15)
-        site.web[0].signal(signal.SIGTERM)
-        site.web[0].ends(20)
-        site.web[0].start()
+        deployment.web[0].signal(signal.SIGTERM)
+        deployment.web[0].ends(20)
+        deployment.web[0].start()
         found = callers.until(id, "completed", "failed", seconds=30)
         assert found["output"] == {"sum": 4, "history": 0}, (callers.events(id), program.log.read_text())
         assert callers.kinds(id).count("execution.started") == 1
-        again = callers.create(site.name("deployed"), {"do": "local"})["id"]
+        again = callers.create(deployment.name("deployed"), {"do": "local"})["id"]
         assert callers.until(again, "completed", seconds=15)["output"] == {"sum": 5}
     finally:
         program.stop()
 
 
-def test_an_agent_process_that_is_killed(broken: Site, tmp_path: Path) -> None:
-    """Its executions begin again, with their history, at the next process of that agent."""
+def test_killed_agent_process_is_replaced(broken: Deployment, tmp_path: Path) -> None:
+    """Its executions restart, with their history, at the agent's next process."""
     sdk = SDKS[-1]
     programs = [
         sdk.program("agent", broken.name("mortal"), broken.address(n), tmp_path / f"log{n}") for n in (0, 1)
@@ -243,8 +243,8 @@ def test_an_agent_process_that_is_killed(broken: Site, tmp_path: Path) -> None:
             program.stop()
 
 
-def test_streams_that_begin_without_a_store(broken: Site) -> None:
-    """They end, their clients come back, and no log tells of it as of an error of ours."""
+def test_streams_opened_during_an_outage_end_without_errors(broken: Deployment) -> None:
+    """The streams end, their clients reconnect, and no log reports it as an internal error."""
     api, pid = broken.api(1), broken.store.pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
@@ -253,14 +253,14 @@ def test_streams_that_begin_without_a_store(broken: Site) -> None:
         assert stream.closed.wait(20)
     finally:
         os.kill(pid, signal.SIGCONT)
-    assert "stream.store_away" in (broken.home / "web-1.log").read_text()
+    assert "stream.store_unavailable" in (broken.home / "web-1.log").read_text()
     assert "Error handling request" not in (broken.home / "web-1.log").read_text()
     broken.wait()
     api.agent(broken.name("early"), "c1").close()
 
 
-def test_streams_of_executions_give_way_too(broken: Site) -> None:
-    """Who watches is let go cleanly and goes on at another process where it stopped."""
+def test_execution_streams_close_cleanly_at_a_deploy(broken: Deployment) -> None:
+    """Watchers are disconnected cleanly and resume at another process where they stopped."""
     leaving, staying = broken.api(0), broken.api(1)
     id = staying.create("nobody")["id"]
     watcher = leaving.sse(f"/v0/executions/{id}/stream")

@@ -1,26 +1,34 @@
-"""One worker on a local chain for a file of tests: some move its clock, which official clients do not see."""
+"""One worker on a local chain per test module. Tests may move its clock; official clients use their own."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.fakes.house import House
+from tests.fakes.worker_processes import WorkerProcesses
+from tests.npm import installed
 
 
-@pytest.fixture(scope="module", name="open_house")
-def _open_house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("house"))
+@pytest.fixture(scope="module", name="running_worker")
+def _running_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
+    processes = WorkerProcesses(tmp_path_factory.mktemp("worker"))
     try:
-        yield house.open()
+        yield processes.open()
     finally:
-        house.close()
+        processes.close()
 
 
-@pytest.fixture(name="house")
-def _house(open_house: House) -> Iterator[House]:
-    """The worker; after each test nothing is armed and the books add up."""
-    yield open_house
-    open_house.disarm()
-    open_house.check_books()
+@pytest.fixture(name="processes")
+def _processes(running_worker: WorkerProcesses) -> Iterator[WorkerProcesses]:
+    """The worker; after each test no crash point is armed and the ledger balances."""
+    yield running_worker
+    running_worker.disarm()
+    running_worker.check_books()
+
+
+@pytest.fixture(scope="session", name="node_clients")
+def _node_clients() -> Path:
+    """The published npm clients."""
+    return installed(Path(__file__).parent / "node", "node-money")

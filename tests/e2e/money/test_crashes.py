@@ -1,4 +1,4 @@
-"""kill -9 at every named point around money, frozen processes, a store put back: checked on the chain."""
+"""kill -9 and SIGSTOP at every crash point of a payment, and store rollbacks; checked on the chain."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import requests
 
-from tests.fakes.house import House
-from tests.fakes.points import POINTS
-from tests.fakes.seeker import FEE_WALLET, Hired, Said
+from tests.fakes.crash_points import POINTS
+from tests.fakes.seeker import FEE_WALLET, DoorAnswer, Hired
+from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
+from worker.queue.checks import LANE as CHECKS
 
 PRICE, EARLY = 10_000, 20_000
 RICH = 1_000_000
@@ -37,194 +38,194 @@ LEGS = (
 )
 
 
-def tried(call: Callable[[], Said]) -> Said | None:
-    """The answer, or None where the process died under the request."""
+def tried(call: Callable[[], DoorAnswer]) -> DoorAnswer | None:
+    """The response, or None when the process died during the request."""
     with contextlib.suppress(requests.RequestException):
         return call()
     return None
 
 
-def insist(house: House, hired: Hired, header: str, body: Any = BODY) -> Said:
-    """What a careful seeker does: the identical request again, until it is answered for good."""
+def insist(processes: WorkerProcesses, hired: Hired, header: str, body: Any = BODY) -> DoorAnswer:
+    """Retries the identical request, as a careful seeker does, until the response is final."""
     until = time.monotonic() + 40
     while time.monotonic() < until:
-        said = tried(lambda: hired.execute(body, header, Prefer="wait=1"))
-        if said is not None and said.status not in (202, 503):
-            return said
-        assert said is None or said.header("PAYMENT-REQUIRED") is None, "a second payment was invited"
-        house.jump(7)
-    raise AssertionError(house.logs())
+        response = tried(lambda: hired.execute(body, header, Prefer="wait=1"))
+        if response is not None and response.status not in (202, 503):
+            return response
+        assert response is None or response.header("PAYMENT-REQUIRED") is None, "a second payment was invited"
+        processes.jump(7)
+    raise AssertionError(processes.logs())
 
 
-def died(house: House, file: Any) -> None:
-    """The process came to its point."""
+def died(processes: WorkerProcesses, file: Any) -> None:
+    """Waits until the process has reached its crash point."""
     eventually(lambda: not file.exists(), 20, f"{file.name} was not reached")
 
 
-def check(house: House, hired: Hired, said: Said, price: int = PRICE) -> None:
-    """One charge on the chain, one result, and books that agree."""
-    assert said.status == 200, said.content
-    assert house.dollars(hired.seeker.wallet) == RICH - price
-    id = house.execution_of(hired.id)
+def check(processes: WorkerProcesses, hired: Hired, response: DoorAnswer, price: int = PRICE) -> None:
+    """Checks for one charge on the chain, one result and a consistent ledger."""
+    assert response.status == 200, response.content
+    assert processes.dollars(hired.seeker.wallet) == RICH - price
+    id = processes.execution_of(hired.id)
     assert id is not None
-    states = [str(each.state) for each in house.money(id).payments]
+    states = [str(each.state) for each in processes.money(id).payments]
     assert states == ["settled"], states
     second = hired.execute(BODY, hired.sign(hired.seeker.hire().offer()), Prefer="respond-async")
-    assert second.content == said.content and second.header("X-Payment-Status") == "already_paid"
-    assert house.dollars(hired.seeker.wallet) == RICH - price
-    house.check_books()
+    assert second.content == response.content and second.header("X-Payment-Status") == "already_paid"
+    assert processes.dollars(hired.seeker.wallet) == RICH - price
+    processes.check_books()
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_the_web_process_dies(house: House, point: str) -> None:
-    """The request's own process is killed at this point; the seeker comes back and was charged once."""
-    web_dies(house, point, early=False)
+def test_killed_web_process_charges_once(processes: WorkerProcesses, point: str) -> None:
+    """The web process is killed at each crash point; the seeker retries and is charged once."""
+    web_dies(processes, point, early=False)
 
 
 @SOAK
 @pytest.mark.parametrize("point", POINTS[4:])
-def test_the_web_process_dies_with_payment_before_the_work(house: House, point: str) -> None:
-    """The same where the settlement comes first."""
-    web_dies(house, point, early=True)
+def test_killed_web_process_charges_once_when_prepaid(processes: WorkerProcesses, point: str) -> None:
+    """The same when payment settles before the work."""
+    web_dies(processes, point, early=True)
 
 
-def web_dies(house: House, point: str, *, early: bool) -> None:
+def web_dies(processes: WorkerProcesses, point: str, *, early: bool) -> None:
     terms: tuple[str, str] = ("early", "0.02") if early else ("echo", "0.01")
-    hired = house.seeker().hire(*terms, **BEFORE if early else {})
+    hired = processes.seeker().hire(*terms, **BEFORE if early else {})
     header = hired.sign()
-    file = house.arm("web", point)
-    pid = house.web_pid()
+    file = processes.arm("web", point)
+    pid = processes.web_pid()
     tried(lambda: hired.execute(BODY, header))
-    died(house, file)
-    eventually(lambda: tried(lambda: house.door("GET", "/manifest")), what="a new web process")
-    eventually(lambda: house.web_pid() != pid, what="another process")
-    check(house, hired, insist(house, hired, header), EARLY if early else PRICE)
+    died(processes, file)
+    eventually(lambda: tried(lambda: processes.door("GET", "/manifest")), description="a new web process")
+    eventually(lambda: processes.web_pid() != pid, description="another process")
+    check(processes, hired, insist(processes, hired, header), EARLY if early else PRICE)
 
 
 @pytest.mark.parametrize("point", CLOCK)
-def test_the_clock_dies(house: House, point: str) -> None:
-    """The web process is gone and the clock that takes over is killed too: another one finishes it."""
-    hired = house.seeker().hire()
+def test_killed_clock_charges_once(processes: WorkerProcesses, point: str) -> None:
+    """The web process dies, then the clock that takes over: another clock finishes the payment."""
+    hired = processes.seeker().hire()
     header = hired.sign()
     verifying = CLOCK.index(point) < 3
     if verifying:
-        gone = house.arm("web", "after_claim")
+        gone = processes.arm("web", "after_claim")
         tried(lambda: hired.execute(BODY, header))
-        died(house, gone)
-        file = house.arm("clock", point)
-        house.jump(21)
+        died(processes, gone)
+        file = processes.arm("clock", point)
+        processes.jump(21)
     else:
-        # Nobody waits for the answer, so nobody but the clock settles.
-        file = house.arm("clock", point)
-        said = hired.execute(BODY, header, Prefer="respond-async")
-        assert said.status == 202
-    died(house, file)
-    check(house, hired, insist(house, hired, header))
+        # Nobody waits for the response, so only the clock settles.
+        file = processes.arm("clock", point)
+        response = hired.execute(BODY, header, Prefer="respond-async")
+        assert response.status == 202
+    died(processes, file)
+    check(processes, hired, insist(processes, hired, header))
 
 
-def test_the_work_process_dies_during_paid_work(house: House) -> None:
-    """A killed warm process loses its attempt, not the payment: the next one runs, and is charged once."""
-    hired = house.seeker().hire("long", "0.03")
+def test_killed_work_process_is_retried_and_charged_once(processes: WorkerProcesses) -> None:
+    """A killed warm process loses its attempt, not the payment: the next attempt runs and is charged once."""
+    hired = processes.seeker().hire("long", "0.03")
     body = {"do": "sleep", "seconds": 1.5}
     header = hired.sign(hired.offer(body))
-    said = hired.execute(body, header, Prefer="respond-async")
-    id = said.json["task_id"]
-    eventually(lambda: house.execution(id).state == "running", what="work under way")
-    os.kill(int(house.execution(id).worker.rpartition("-")[2]), signal.SIGKILL)
+    response = hired.execute(body, header, Prefer="respond-async")
+    id = response.json["task_id"]
+    eventually(lambda: processes.execution(id).state == "running", description="work under way")
+    os.kill(int(processes.execution(id).worker.rpartition("-")[2]), signal.SIGKILL)
     done = hired.ended(id, 30)
     assert done.json["status"] in ("completed", "failed")
-    charged = RICH - house.dollars(hired.seeker.wallet)
+    charged = RICH - processes.dollars(hired.seeker.wallet)
     assert charged == (30_000 if done.json["status"] == "completed" else 0)
 
 
-def test_a_new_payment_after_a_crash_is_not_taken(house: House) -> None:
-    """The seeker gave up its payment and signs another: the first one counts, the second is left alone."""
-    hired = house.seeker().hire()
+def test_second_payment_after_a_crash_is_not_taken(processes: WorkerProcesses) -> None:
+    """The seeker signs a second payment after a crash: the first one counts and the second is not used."""
+    hired = processes.seeker().hire()
     offer = hired.offer()
-    file = house.arm("web", "before_settled")
+    file = processes.arm("web", "before_settled")
     tried(lambda: hired.execute(BODY, hired.sign(offer)))
-    died(house, file)
-    eventually(lambda: tried(lambda: house.door("GET", "/manifest")), what="a new web process")
-    said = insist(house, hired, hired.sign(offer))
-    assert said.header("X-Payment-Status") in ("being_paid", "already_paid")
-    check(house, hired, said)
+    died(processes, file)
+    eventually(lambda: tried(lambda: processes.door("GET", "/manifest")), description="a new web process")
+    response = insist(processes, hired, hired.sign(offer))
+    assert response.header("X-Payment-Status") in ("being_paid", "already_paid")
+    check(processes, hired, response)
 
 
-def refund_due(house: House) -> tuple[Hired, str]:
-    """Work that was paid for before it, and failed."""
-    hired = house.seeker().hire("early", "0.02", **BEFORE)
-    said = hired.pay({"do": "fail"})
-    assert said.status == 500 and said.json["error"]["details"]["refund"]["amount"] == EARLY
-    id = house.execution_of(hired.id)
+def refund_due(processes: WorkerProcesses) -> tuple[Hired, str]:
+    """Prepaid work that failed, so that a refund is due."""
+    hired = processes.seeker().hire("early", "0.02", **BEFORE)
+    response = hired.pay({"do": "fail"})
+    assert response.status == 500 and response.json["error"]["details"]["refund"]["amount"] == EARLY
+    id = processes.execution_of(hired.id)
     assert id is not None
     return hired, id
 
 
 @pytest.mark.parametrize("point", LEGS)
-def test_the_clock_dies_inside_a_leg(house: House, point: str) -> None:
-    """A refund that is interrupted anywhere is paid once: the seeker has all its money back, not more."""
-    file = house.arm("clock", point)
-    hired, id = refund_due(house)
-    died(house, file)
+def test_killed_clock_pays_a_leg_once(processes: WorkerProcesses, point: str) -> None:
+    """A refund interrupted at any point is paid once: the seeker gets back all its money and no more."""
+    file = processes.arm("clock", point)
+    hired, id = refund_due(processes)
+    died(processes, file)
 
     def refunded() -> bool:
-        house.jump(7)
-        return house.payment(id).refund == "settled"
+        processes.jump(7)
+        return processes.payment(id).refund == "settled"
 
     eventually(refunded, 40, "the refund")
-    house.jump(7)
+    processes.jump(7)
     time.sleep(1.2)
-    assert house.dollars(hired.seeker.wallet) == RICH
-    sums = house.parts.ledger.sums()
+    assert processes.dollars(hired.seeker.wallet) == RICH
+    sums = processes.parts.ledger.sums()
     assert sums["settled"] >= EARLY
-    house.check_books()
+    processes.check_books()
 
 
 @pytest.mark.parametrize("role", ["web", "clock"])
-def test_a_process_frozen_inside_its_settle_call(house: House, role: str) -> None:
-    """SIGSTOP in the call past the lease: another process calls, the first wakes up with success."""
-    hired = house.seeker().hire()
+def test_process_frozen_during_settle_charges_once(processes: WorkerProcesses, role: str) -> None:
+    """SIGSTOP in the settle call past the lease: another process calls; the first resumes with success."""
+    hired = processes.seeker().hire()
     header = hired.sign()
-    answers: list[Said | None] = []
-    with house.block_time(60):
+    answers: list[DoorAnswer | None] = []
+    with processes.block_time(60):
         wanted = "wait=20" if role == "web" else "respond-async"
         request = threading.Thread(
             target=lambda: answers.append(tried(lambda: hired.execute(BODY, header, Prefer=wanted))),
             daemon=True,
         )
         request.start()
-        id = eventually(lambda: house.execution_of(hired.id) or "", what="a claim")
-        eventually(lambda: house.payment(id).calls == 1, what="the first call")
+        id = eventually(lambda: processes.execution_of(hired.id) or "", description="a claim")
+        eventually(lambda: processes.payment(id).calls == 1, description="the first call")
         time.sleep(0.5)
-        frozen = house.web_pid() if role == "web" else clock_pid(house)
+        frozen = processes.web_pid() if role == "web" else clock_pid(processes)
         os.kill(frozen, signal.SIGSTOP)
         try:
             if role == "web":
-                house.jump(6)
-                eventually(lambda: house.payment(id).calls == 2, what="the second call")
+                processes.jump(6)
+                eventually(lambda: processes.payment(id).calls == 2, description="the second call")
             else:
-                # The only clock is frozen; a request that waits calls in its place.
-                house.leap(6)
+                # The only clock is frozen; a waiting request makes the call instead.
+                processes.leap(6)
                 threading.Thread(
                     target=lambda: tried(lambda: hired.execute(BODY, None, Prefer="wait=20")), daemon=True
                 ).start()
-                eventually(lambda: house.payment(id).calls == 2, what="the second call")
+                eventually(lambda: processes.payment(id).calls == 2, description="the second call")
         finally:
             os.kill(frozen, signal.SIGCONT)
     request.join(40)
-    check(house, hired, insist(house, hired, header))
-    assert house.payment(id).how in ("facilitator", "chain")
+    check(processes, hired, insist(processes, hired, header))
+    assert processes.payment(id).how in ("facilitator", "chain")
 
 
-def clock_pid(house: House) -> int:
-    """The process that ticks: the one of the work tree with no lane."""
+def clock_pid(processes: WorkerProcesses) -> int:
+    """The pid of the clock: the process of the work tree that takes no work."""
     import psutil
 
-    tree = psutil.Process(house.programs["work"].pid)
+    tree = psutil.Process(processes.programs["work"].pid)
     takers = {
         int(name.decode().rpartition("-")[2])
-        for lane in ("express", "queue")
-        for name in house.parts.client.zrange(house.parts.keys.takers(lane), 0, -1)
+        for lane in ("express", "queue", CHECKS)
+        for name in processes.parts.client.zrange(processes.parts.keys.takers(lane), 0, -1)
         if name.decode().rpartition("-")[2].isdigit()
     }
     (pid,) = [child.pid for child in tree.children() if child.pid not in takers]
@@ -232,54 +233,54 @@ def clock_pid(house: House) -> int:
 
 
 @pytest.mark.parametrize("point", ["after_settle_begin", "before_settle", "before_settled", "after_verify"])
-def test_a_process_frozen_at_a_point(house: House, point: str) -> None:
-    """Frozen past its lease and woken up when everything is over, a process changes nothing."""
-    hired = house.seeker().hire()
+def test_late_resumed_process_changes_nothing(processes: WorkerProcesses, point: str) -> None:
+    """A process frozen past its lease and resumed after the end changes nothing."""
+    hired = processes.seeker().hire()
     header = hired.sign()
-    file = house.arm("clock", point, "stop")
+    file = processes.arm("clock", point, "stop")
     if point == "after_verify":
-        gone = house.arm("web", "after_claim")
+        gone = processes.arm("web", "after_claim")
         tried(lambda: hired.execute(BODY, header))
-        died(house, gone)
-        eventually(lambda: tried(lambda: house.door("GET", "/manifest")), what="a new web process")
-        house.jump(21)
+        died(processes, gone)
+        eventually(lambda: tried(lambda: processes.door("GET", "/manifest")), description="a new web process")
+        processes.jump(21)
     else:
         assert hired.execute(BODY, header, Prefer="respond-async").status == 202
-    died(house, file)
-    (frozen,) = eventually(house.stopped, what="a frozen process")
-    house.leap(6)
+    died(processes, file)
+    (frozen,) = eventually(processes.stopped, description="a frozen process")
+    processes.leap(6)
     if point != "after_verify":
-        said = tried(lambda: hired.execute(BODY, header, Prefer="wait=3"))
-        assert said is not None and said.status in (200, 202)
+        response = tried(lambda: hired.execute(BODY, header, Prefer="wait=3"))
+        assert response is not None and response.status in (200, 202)
     os.kill(frozen, signal.SIGCONT)
-    check(house, hired, insist(house, hired, header))
+    check(processes, hired, insist(processes, hired, header))
 
 
 @pytest.mark.parametrize("moment", ["signed", "claimed", "sealed"])
-def test_a_store_that_forgot_its_last_second(house: House, moment: str) -> None:
-    """The store comes back as it was before the settlement: no 402, one charge, and the result."""
-    hired = house.seeker().hire()
+def test_store_rolled_back_before_settlement_charges_once(processes: WorkerProcesses, moment: str) -> None:
+    """The store is rolled back to before the settlement: no 402, one charge, and the result."""
+    hired = processes.seeker().hire()
     offer = hired.offer()
     header = hired.sign(offer)
     if moment == "signed":
-        before = house.snapshot()
+        before = processes.snapshot()
         first = hired.execute(BODY, header)
         assert first.status == 200
     else:
         body_point = "before_verify" if moment == "claimed" else "before_settle"
-        house.arm("web", body_point, "stop")
+        processes.arm("web", body_point, "stop")
         request = threading.Thread(target=lambda: tried(lambda: hired.execute(BODY, header)), daemon=True)
         request.start()
-        (frozen,) = eventually(house.stopped, what="a frozen process")
-        before = house.snapshot()
+        (frozen,) = eventually(processes.stopped, description="a frozen process")
+        before = processes.snapshot()
         os.kill(frozen, signal.SIGCONT)
         request.join(30)
-    eventually(lambda: house.dollars(hired.seeker.wallet) == RICH - PRICE, what="the settlement")
-    house.roll_back(before)
+    eventually(lambda: processes.dollars(hired.seeker.wallet) == RICH - PRICE, description="the settlement")
+    processes.roll_back(before)
     for _ in range(3):
-        said = tried(lambda: hired.execute(BODY, Prefer="respond-async"))
-        assert said is None or said.header("PAYMENT-REQUIRED") is None, "a second payment was invited"
+        response = tried(lambda: hired.execute(BODY, Prefer="respond-async"))
+        assert response is None or response.header("PAYMENT-REQUIRED") is None, "a second payment was invited"
         time.sleep(0.2)
-    said = insist(house, hired, hired.sign(offer) if moment == "signed" else header)
-    check(house, hired, said)
-    assert house.dollars(FEE_WALLET) >= 0
+    response = insist(processes, hired, hired.sign(offer) if moment == "signed" else header)
+    check(processes, hired, response)
+    assert processes.dollars(FEE_WALLET) >= 0

@@ -1,4 +1,4 @@
-"""A chain whose blocks take longer than its facilitator waits."""
+"""A chain whose block time exceeds the facilitator's timeout."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.house import House
+from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
 
 
 @pytest.fixture(name="slow")
-def _slow(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path, wait_s=1.0)
+def _slow(tmp_path: Path) -> Iterator[WorkerProcesses]:
+    processes = WorkerProcesses(tmp_path, wait_s=1.0)
     try:
-        yield house.open()
-        house.check_books()
+        yield processes.open()
+        processes.check_books()
     finally:
-        house.close()
+        processes.close()
 
 
-def test_served_once_the_block_lands(slow: House) -> None:
-    """Blocks every nine seconds, answers after one: pending meanwhile, then the result, charged once."""
+def test_slow_block_delivers_once_it_lands(slow: WorkerProcesses) -> None:
+    """Blocks every nine seconds, responses after one: pending meanwhile, then the result, charged once."""
     hired = slow.seeker().hire()
     header = hired.sign()
     with slow.block_time(9):
-        said = hired.execute(None, header, Prefer="wait=3")
-        assert (said.status, said.json["phase"]) == (202, "settling")
-        response = said.payment_response
+        first = hired.execute(None, header, Prefer="wait=3")
+        assert (first.status, first.json["phase"]) == (202, "settling")
+        response = first.payment_response
         assert response is not None and response["errorReason"] == "settlement_pending"
-        id = said.json["task_id"]
-        eventually(lambda: slow.payment(id).pending, what="the hash of the transaction")
+        id = first.json["task_id"]
+        eventually(lambda: slow.payment(id).pending, description="the hash of the transaction")
         again = hired.execute(None, hired.sign(hired.seeker.hire().offer()), Prefer="respond-async")
         assert (again.status, again.header("X-Payment-Status")) == (202, "being_paid")
         assert again.payment_response is not None and again.payment_response["transaction"].startswith("0x")

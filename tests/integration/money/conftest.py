@@ -1,4 +1,4 @@
-"""One shop for all tests of this folder: a store, work processes, a facilitator that lies on demand."""
+"""One paid worker for all tests here: a store, work processes and a fake facilitator."""
 
 from __future__ import annotations
 
@@ -9,44 +9,44 @@ import pytest
 import redis
 
 from tests.fakes.facilitator_server import FacilitatorServer
-from tests.fakes.shop import Shop, check_sums
-from tests.fakes.till import Till
+from tests.fakes.paid_door import PaidDoor
+from tests.fakes.paid_worker import PaidWorker, check_sums
 from worker.local.valkey import EmbeddedStore
 
 
-@pytest.fixture(scope="session", name="open_shop")
-def _open_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    home = tmp_path_factory.mktemp("shop")
+@pytest.fixture(scope="session", name="running_paid_worker")
+def _running_paid_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidWorker]:
+    home = tmp_path_factory.mktemp("paid-worker")
     store = EmbeddedStore(home)
     with FacilitatorServer() as facilitator:
-        shop = Shop(home, store, facilitator)
+        paid_worker = PaidWorker(home, store, facilitator)
         try:
-            shop.start_work()
-            yield shop
+            paid_worker.start_work()
+            yield paid_worker
         finally:
-            shop.stop_work()
+            paid_worker.stop_work()
             store.stop()
 
 
-@pytest.fixture(scope="session", name="till_store")
-def _till_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
-    """A store that tests may empty."""
-    with EmbeddedStore(tmp_path_factory.mktemp("till")) as store:
+@pytest.fixture(scope="session", name="paid_door_store")
+def _paid_door_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
+    """A store that tests may flush."""
+    with EmbeddedStore(tmp_path_factory.mktemp("paid-door")) as store:
         yield store
 
 
-@pytest.fixture(name="till")
-def _till(till_store: EmbeddedStore, tmp_path: Path) -> Iterator[Till]:
-    """A worker that does one thing at a time; its books must add up at the end."""
-    client = redis.Redis.from_url(till_store.url)
-    till = Till(tmp_path, client, till_store.url)
-    yield till
-    check_sums(till.parts)
+@pytest.fixture(name="paid_door")
+def _paid_door(paid_door_store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
+    """A worker with a concurrency of one; its ledger must balance at the end."""
+    client = redis.Redis.from_url(paid_door_store.url)
+    paid_door = PaidDoor(tmp_path, client, paid_door_store.url)
+    yield paid_door
+    check_sums(paid_door.parts)
     client.close()
 
 
-@pytest.fixture(name="shop")
-def _shop(open_shop: Shop) -> Iterator[Shop]:
-    """The shop; after each test its books must still add up."""
-    yield open_shop
-    open_shop.check_books()
+@pytest.fixture(name="paid_worker")
+def _paid_worker(running_paid_worker: PaidWorker) -> Iterator[PaidWorker]:
+    """The paid worker; its ledger must balance after each test."""
+    yield running_paid_worker
+    running_paid_worker.check_books()

@@ -1,4 +1,4 @@
-"""Free next attempts and payment before the work, with the real processes that do the work."""
+"""Free retries and prepaid work, with real work processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fakes import facilitator_faults as faults
-from tests.fakes.shop import Shop
+from tests.fakes.paid_worker import PaidWorker
 from tests.waiting import eventually
 
 PRICE = {"echo": 10_000, "early": 20_000}
@@ -21,159 +21,164 @@ def flaky(fails: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("capability", ["echo", "early"])
-def test_two_free_retries_and_a_result(shop: Shop, capability: str) -> None:
-    """Two retries were agreed: two transient failures cost nothing more, the third attempt delivers."""
+def test_two_free_retries_then_a_result(paid_worker: PaidWorker, capability: str) -> None:
+    """Two retries agreed: two transient failures cost nothing more, and the third attempt delivers."""
     changes = BEFORE if capability == "early" else {}
-    hired = shop.seeker().hire(capability, TEXT[capability], sla={"retry_policy": "2 attempts"}, **changes)
+    hired = paid_worker.seeker().hire(
+        capability, TEXT[capability], sla={"retry_policy": "2 attempts"}, **changes
+    )
     wallet, body = hired.seeker.wallet, flaky(2)
     offer = hired.offer(body)
     header = hired.sign(offer)
-    said = hired.execute(body, header)
+    response = hired.execute(body, header)
     for left in (2, 1):
-        details = said.json["error"]["details"]
-        assert (said.status, said.code) == (503, "TRANSIENT_FAILURE")
+        details = response.json["error"]["details"]
+        assert (response.status, response.code) == (503, "TRANSIENT_FAILURE")
         assert (details["retryable"], details["retries_left"]) == (True, left)
-        assert shop.charged(wallet) == (PRICE[capability] if capability == "early" else 0)
-        # With the first payment again, with none, or with a second one: never another charge.
-        said = hired.execute(body, header if left == 2 else hired.sign(offer))
-    assert said.status == 200 and said.json["status"] == "completed"
-    assert shop.charged(wallet) == PRICE[capability] and shop.settles(wallet) == 1
-    assert shop.runs(said.json["task_id"]) == 3
+        assert paid_worker.charged(wallet) == (PRICE[capability] if capability == "early" else 0)
+        # With the first payment again, without one, or with a second one: no further charge.
+        response = hired.execute(body, header if left == 2 else hired.sign(offer))
+    assert response.status == 200 and response.json["status"] == "completed"
+    assert paid_worker.charged(wallet) == PRICE[capability] and paid_worker.settles(wallet) == 1
+    assert paid_worker.runs(response.json["task_id"]) == 3
 
 
 @pytest.mark.parametrize("capability", ["echo", "early"])
-def test_when_the_retries_are_used_up_nobody_is_charged(shop: Shop, capability: str) -> None:
-    """The third failure is the end: the stored failure answers, uncharged or owed back."""
+def test_exhausted_retries_charge_nothing(paid_worker: PaidWorker, capability: str) -> None:
+    """The third failure is final: the stored failure is returned, uncharged or refunded."""
     changes = BEFORE if capability == "early" else {}
-    hired = shop.seeker().hire(capability, TEXT[capability], sla={"retry_policy": 2}, **changes)
+    hired = paid_worker.seeker().hire(capability, TEXT[capability], sla={"retry_policy": 2}, **changes)
     wallet, body = hired.seeker.wallet, flaky(9)
-    said = hired.pay(body)
+    response = hired.pay(body)
     for _ in range(2):
-        assert said.json["error"]["details"]["retryable"] is True
-        said = hired.execute(body)
-    assert said.json["error"]["details"]["retryable"] is False
-    again = hired.execute(body, hired.sign(hired.seeker.hire().offer()))
-    assert again.content == said.content and again.header("Idempotent-Replayed") == "true"
-    contract = shop.parts.book.find(hired.id)
+        assert response.json["error"]["details"]["retryable"] is True
+        response = hired.execute(body)
+    assert response.json["error"]["details"]["retryable"] is False
+    again = hired.execute(body, hired.sign(paid_worker.seeker().hire().offer()))
+    assert again.content == response.content and again.header("Idempotent-Replayed") == "true"
+    contract = paid_worker.parts.book.find(hired.id)
     assert contract is not None and contract.execution
-    payment = shop.payment(contract.execution)
-    assert shop.runs(contract.execution) == 3
+    payment = paid_worker.payment(contract.execution)
+    assert paid_worker.runs(contract.execution) == 3
     if capability == "echo":
-        assert (payment.state, shop.charged(wallet)) == ("released", 0)
+        assert (payment.state, paid_worker.charged(wallet)) == ("released", 0)
     else:
         assert (payment.state, payment.refund_amount) == ("settled", PRICE["early"])
         assert payment.refund in ("due", "settling", "settled")
 
 
-def test_without_an_agreed_retry_the_first_failure_is_the_end(shop: Shop) -> None:
-    """No retry policy, no free attempt."""
-    hired = shop.seeker().hire()
-    said = hired.pay(flaky(1))
-    assert (said.status, said.json["error"]["details"]["retryable"]) == (503, False)
-    assert shop.charged(hired.seeker.wallet) == 0
+def test_no_retry_policy_means_no_free_retry(paid_worker: PaidWorker) -> None:
+    """Without a retry policy there is no free attempt."""
+    hired = paid_worker.seeker().hire()
+    response = hired.pay(flaky(1))
+    assert (response.status, response.json["error"]["details"]["retryable"]) == (503, False)
+    assert paid_worker.charged(hired.seeker.wallet) == 0
 
 
-def test_a_free_retry_takes_the_same_input_only(shop: Shop) -> None:
-    """After a transient failure another input is 409 and uses up nothing."""
-    hired = shop.seeker().hire(sla={"retry_policy": "1 attempt"})
+def test_free_retry_requires_the_same_input(paid_worker: PaidWorker) -> None:
+    """After a transient failure another input is 409 and uses no retry."""
+    hired = paid_worker.seeker().hire(sla={"retry_policy": "1 attempt"})
     body = flaky(1)
     hired.pay(body)
     assert hired.execute({"do": "ok"}).code == "IDEMPOTENCY_CONFLICT"
     assert hired.execute(body).status == 200
 
 
-def test_a_wrong_input_may_be_corrected_three_times(shop: Shop) -> None:
-    """What the agent refuses costs nothing: three corrections on the same authorization, then it is over."""
-    hired = shop.seeker().hire()
+def test_invalid_input_may_be_corrected_three_times(paid_worker: PaidWorker) -> None:
+    """Input the agent refuses is free: three corrections on the same authorization, then the task ends."""
+    hired = paid_worker.seeker().hire()
     wallet = hired.seeker.wallet
-    said = hired.pay({"do": "invalid", "n": 0})
+    response = hired.pay({"do": "invalid", "n": 0})
     for number in (1, 2, 3):
-        assert (said.status, said.code) == (422, "INVALID_INPUT")
-        details = said.json["error"]["details"]
+        assert (response.status, response.code) == (422, "INVALID_INPUT")
+        details = response.json["error"]["details"]
         assert (details["retryable"], details["retries_left"]) == (True, 4 - number)
-        said = hired.execute({"do": "invalid", "n": number})
-    assert (said.status, said.json["error"]["details"]["retryable"]) == (422, False)
+        response = hired.execute({"do": "invalid", "n": number})
+    assert (response.status, response.json["error"]["details"]["retryable"]) == (422, False)
     assert hired.execute({"do": "ok"}).code == "IDEMPOTENCY_CONFLICT"
-    assert shop.charged(wallet) == 0 and shop.settles(wallet) == 0
+    assert paid_worker.charged(wallet) == 0 and paid_worker.settles(wallet) == 0
 
 
-def test_a_corrected_input_is_run_on_the_first_payment(shop: Shop) -> None:
-    """The corrected input gets its result, is charged once, and becomes the contract's input."""
-    hired = shop.seeker().hire()
+def test_corrected_input_runs_on_the_first_payment(paid_worker: PaidWorker) -> None:
+    """The corrected input gets its result, is charged once and becomes the contract's input."""
+    hired = paid_worker.seeker().hire()
     assert hired.pay({"do": "invalid"}).status == 422
     assert hired.execute([1, 2]).status == 422, "the capability's own schema still holds"
-    said = hired.execute({"do": "ok", "n": 2})
-    assert said.status == 200 and said.json["output"]["content"]["asked"] == {"do": "ok", "n": 2}
-    assert shop.charged(hired.seeker.wallet) == PRICE["echo"] and shop.settles(hired.seeker.wallet) == 1
+    response = hired.execute({"do": "ok", "n": 2})
+    assert response.status == 200 and response.json["output"]["content"]["asked"] == {"do": "ok", "n": 2}
+    assert (
+        paid_worker.charged(hired.seeker.wallet) == PRICE["echo"]
+        and paid_worker.settles(hired.seeker.wallet) == 1
+    )
     assert hired.execute({"do": "invalid"}).code == "IDEMPOTENCY_CONFLICT"
 
 
-def test_before_work_is_settled_first(shop: Shop) -> None:
-    """Where the contract says so the money moves before the work begins, after it was verified."""
-    hired = shop.seeker().hire("early", TEXT["early"], **BEFORE)
-    said = hired.pay()
-    assert said.status == 200
-    kinds = shop.kinds(said.json["task_id"])
+def test_before_work_settles_before_running(paid_worker: PaidWorker) -> None:
+    """Under the contract's before_work term the payment settles after verification, before the work."""
+    hired = paid_worker.seeker().hire("early", TEXT["early"], **BEFORE)
+    response = hired.pay()
+    assert response.status == 200
+    kinds = paid_worker.kinds(response.json["task_id"])
     money = ["payment.claimed", "payment.verified", "payment.settled"]
     order = [*money, "execution.started", "execution.completed"]
     assert [kind for kind in kinds if kind in order] == order
-    fee = shop.parts.ledger.sums()["fees_due"]
+    fee = paid_worker.parts.ledger.sums()["fees_due"]
     assert fee > 0
 
 
-def test_before_work_holds_only_where_the_contract_says_it(shop: Shop) -> None:
-    """The same capability under terms that are silent is settled after the work."""
-    hired = shop.seeker().hire("early", TEXT["early"])
-    said = hired.pay()
-    kinds = shop.kinds(said.json["task_id"])
+def test_before_work_requires_the_contracts_term(paid_worker: PaidWorker) -> None:
+    """The same capability, under terms that do not mention it, settles after the work."""
+    hired = paid_worker.seeker().hire("early", TEXT["early"])
+    response = hired.pay()
+    kinds = paid_worker.kinds(response.json["task_id"])
     assert kinds.index("execution.started") < kinds.index("payment.settled")
-    refused = shop.seeker().door("POST", "/contracts", shop.seeker().draft("echo", **BEFORE))
+    refused = paid_worker.seeker().door("POST", "/contracts", paid_worker.seeker().draft("echo", **BEFORE))
     assert (refused.status, refused.code) == (422, "SETTLEMENT_UNSUPPORTED")
 
 
-def test_before_work_a_failure_owes_the_whole_price(shop: Shop) -> None:
-    """The refund leg is written in the script that records the failure, and the answer tells of it."""
-    hired = shop.seeker().hire("early", TEXT["early"], **BEFORE)
-    said = hired.pay({"do": "fail"})
-    assert (said.status, said.code) == (500, "NOT_DONE")
-    refund = said.json["error"]["details"]["refund"]
+def test_before_work_failure_owes_a_full_refund(paid_worker: PaidWorker) -> None:
+    """The script that records the failure writes the refund leg, and the response reports it."""
+    hired = paid_worker.seeker().hire("early", TEXT["early"], **BEFORE)
+    response = hired.pay({"do": "fail"})
+    assert (response.status, response.code) == (500, "NOT_DONE")
+    refund = response.json["error"]["details"]["refund"]
     assert refund["amount"] == PRICE["early"] and refund["state"] in ("due", "settling", "settled")
-    assert said.payment_response is not None and said.payment_response["success"] is True
+    assert response.payment_response is not None and response.payment_response["success"] is True
 
 
-def test_before_work_refused_at_settlement_never_starts(shop: Shop) -> None:
-    """No settlement, no work: 402, and the next payment starts it."""
-    hired = shop.seeker().hire("early", TEXT["early"], **BEFORE)
+def test_before_work_does_not_start_when_settlement_is_refused(paid_worker: PaidWorker) -> None:
+    """A refused settlement starts no work: 402, and the next payment starts it."""
+    hired = paid_worker.seeker().hire("early", TEXT["early"], **BEFORE)
     wallet = hired.seeker.wallet
-    shop.fault("settle", wallet, faults.refuse("insufficient_funds"))
-    said = hired.pay()
-    assert (said.status, said.code) == (402, "PAYMENT_SETTLEMENT_FAILED")
-    contract = shop.parts.book.find(hired.id)
+    paid_worker.fault("settle", wallet, faults.refuse("insufficient_funds"))
+    response = hired.pay()
+    assert (response.status, response.code) == (402, "PAYMENT_SETTLEMENT_FAILED")
+    contract = paid_worker.parts.book.find(hired.id)
     assert contract is not None and contract.execution
-    assert shop.runs(contract.execution) == 0
-    assert hired.pay().status == 200 and shop.charged(wallet) == PRICE["early"]
+    assert paid_worker.runs(contract.execution) == 0
+    assert hired.pay().status == 200 and paid_worker.charged(wallet) == PRICE["early"]
 
 
-def test_before_work_unknown_waits_with_the_work(shop: Shop) -> None:
-    """While nobody knows whether the money moved the work does not begin, and then it does, once."""
-    hired = shop.seeker().hire("early", TEXT["early"], **BEFORE)
+def test_before_work_waits_for_an_unknown_settlement(paid_worker: PaidWorker) -> None:
+    """While the settlement is unknown the work does not start; once settled it starts, once."""
+    hired = paid_worker.seeker().hire("early", TEXT["early"], **BEFORE)
     wallet = hired.seeker.wallet
-    shop.facilitator.reconciles = True
-    shop.fault("settle", wallet, faults.drop(moves=True), faults.drop(moves=True))
-    said = hired.pay(Prefer="wait=1")
-    assert said.status == 202
-    id = said.json["task_id"]
-    assert shop.runs(id) == 0 and hired.execute(None, Prefer="respond-async").status == 202
+    paid_worker.facilitator.reconciles = True
+    paid_worker.fault("settle", wallet, faults.drop(moves=True), faults.drop(moves=True))
+    response = hired.pay(Prefer="wait=1")
+    assert response.status == 202
+    id = response.json["task_id"]
+    assert paid_worker.runs(id) == 0 and hired.execute(None, Prefer="respond-async").status == 202
     assert hired.ended(id).json["status"] == "completed"
-    assert shop.runs(id) == 1 and shop.charged(wallet) == PRICE["early"]
+    assert paid_worker.runs(id) == 1 and paid_worker.charged(wallet) == PRICE["early"]
 
 
-def test_long_work_goes_through_the_queue_and_is_charged_once(shop: Shop) -> None:
-    """Queued work is answered 202 and delivered by poll, with PAYMENT-RESPONSE on the poll that shows it."""
-    hired = shop.seeker().hire("long", "0.03")
-    said = hired.pay({"do": "sleep", "seconds": 0.5}, Prefer="respond-async")
-    assert said.status == 202 and said.header("Location")
-    done = hired.ended(said.json["task_id"])
+def test_queued_work_is_charged_once(paid_worker: PaidWorker) -> None:
+    """Queued work gets 202 and is delivered by poll, with PAYMENT-RESPONSE on the final poll."""
+    hired = paid_worker.seeker().hire("long", "0.03")
+    response = hired.pay({"do": "sleep", "seconds": 0.5}, Prefer="respond-async")
+    assert response.status == 202 and response.header("Location")
+    done = hired.ended(response.json["task_id"])
     assert done.json["status"] == "completed" and done.payment_response is not None
-    assert shop.charged(hired.seeker.wallet) == 30_000
-    eventually(lambda: hired.execute({"do": "sleep", "seconds": 0.5}).content, what="a replay")
+    assert paid_worker.charged(hired.seeker.wallet) == 30_000
+    eventually(lambda: hired.execute({"do": "sleep", "seconds": 0.5}).content, description="a replay")

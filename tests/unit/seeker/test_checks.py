@@ -1,4 +1,4 @@
-"""Comparing before signing and after delivery."""
+"""Checks before signing and after delivery."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.seller import SEEKER, TRANSACTION, WORKER, WORKER_KEY, Got, Seller
+from tests.fakes.fake_worker import SEEKER, TRANSACTION, WORKER, WORKER_KEY, FakeWorker, ReceivedRequest
 from worker.contracts.signatures import sign_digest
-from worker.payments.networks import BASE, BASE_SEPOLIA
-from worker.payments.receipts import Settlement, sign_receipt
-from worker.seeker.checks import Agreed, check_bytes, check_demand, check_receipt, choose
+from worker.seeker.checks import SigningLimits, check_bytes, check_demand, check_receipt, choose
 from worker.seeker.demand import Demand, read_asking
 from worker.seeker.problems import ChecksumMismatch, OfferRefused, ReceiptInvalid, SpendCapReached, plain
+from worker.x402.networks import BASE, BASE_SEPOLIA
+from worker.x402.receipts import Settlement, sign_receipt
 
-AGREED = Agreed(
+AGREED = SigningLimits(
     host="worker.example",
     most=1_000_000,
     longest_s=3_600,
@@ -27,13 +27,13 @@ AGREED = Agreed(
 
 
 def demand(**changes: Any) -> Demand:
-    asked = Seller().ask(Got("POST", "/execute", {}, b""))
+    asked = FakeWorker().ask(ReceivedRequest("POST", "/execute", {}, b""))
     [found] = read_asking(asked.headers, asked.body).demands
     return replace(found, **changes)
 
 
-def test_what_was_agreed_passes() -> None:
-    """An honest demand names our own network, in any case of its letters."""
+def test_matching_offer_passes() -> None:
+    """A demand that matches the offer passes; the case of the network name does not matter."""
     assert check_demand(demand(), AGREED) is BASE_SEPOLIA
     shouted = demand(pay_to=WORKER.upper().replace("X", "x"), asset=BASE_SEPOLIA.asset.lower())
     assert check_demand(shouted, AGREED) is BASE_SEPOLIA
@@ -65,8 +65,8 @@ def test_what_was_agreed_passes() -> None:
         ({"max_timeout_s": -1}, "maxTimeoutSeconds"),
     ],
 )
-def test_each_difference_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
-    """Whatever differs is named, with what was expected and what came."""
+def test_each_mismatch_is_refused_by_name(changes: dict[str, Any], field: str) -> None:
+    """Each mismatch is reported with the expected and the received value."""
     with pytest.raises(OfferRefused) as raised:
         check_demand(demand(**changes), AGREED)
     assert raised.value.details["field"] == field
@@ -74,15 +74,15 @@ def test_each_difference_is_refused_by_name(changes: dict[str, Any], field: str)
 
 
 def test_without_a_contract_the_payee_must_be_an_address() -> None:
-    """An open payee is still no text."""
+    """Without a contract the payee is open, but it must be an address."""
     open_ = replace(AGREED, pay_to=None, amount=None)
     assert check_demand(demand(pay_to=SEEKER), open_)
     with pytest.raises(OfferRefused):
         check_demand(demand(pay_to="somebody"), open_)
 
 
-def test_the_cap_holds_even_for_what_was_agreed() -> None:
-    """A price that the contract names is refused where the cap is lower."""
+def test_price_cap_applies_to_agreed_contracts_too() -> None:
+    """A price stated in the contract is refused if the cap is lower."""
     with pytest.raises(SpendCapReached) as raised:
         check_demand(demand(), replace(AGREED, most=499_999))
     assert raised.value.details["expected"] == "at most 0.499999"
@@ -90,8 +90,8 @@ def test_the_cap_holds_even_for_what_was_agreed() -> None:
         check_demand(demand(), replace(AGREED, most=-5))
 
 
-def test_the_first_good_demand_is_chosen() -> None:
-    """Bad ones before it do no harm; without a good one the first's fault is told."""
+def test_first_acceptable_demand_is_chosen() -> None:
+    """Unacceptable demands are skipped for an acceptable one; without any, the first error is reported."""
     bad, good = demand(amount=1), demand()
     assert choose([bad, good], AGREED).demand is good
     with pytest.raises(OfferRefused) as raised:
@@ -100,8 +100,8 @@ def test_the_first_good_demand_is_chosen() -> None:
 
 
 def receipt(key: str = WORKER_KEY, **changes: Any) -> dict[str, Any]:
-    said = Settlement(BASE_SEPOLIA.caip2, "https://worker.example/execute", SEEKER, TRANSACTION, 1)
-    return sign_receipt(replace(said, **changes), lambda digest: sign_digest(digest, key))
+    settlement = Settlement(BASE_SEPOLIA.caip2, "https://worker.example/execute", SEEKER, TRANSACTION, 1)
+    return sign_receipt(replace(settlement, **changes), lambda digest: sign_digest(digest, key))
 
 
 def check(found: Any) -> None:
@@ -115,8 +115,8 @@ def check(found: Any) -> None:
     )
 
 
-def test_a_proper_receipt_passes() -> None:
-    """What the worker's wallet signed about our payment is proven."""
+def test_valid_receipt_passes() -> None:
+    """A receipt for our payment signed by the worker's wallet passes."""
     check(receipt())
 
 
@@ -140,14 +140,14 @@ def test_a_proper_receipt_passes() -> None:
         {**receipt(), "payload": {}},
     ],
 )
-def test_a_receipt_that_proves_less_is_refused(found: Any) -> None:
-    """Another signer, payer, network, resource or transaction, and whatever was changed after signing."""
+def test_incomplete_receipt_is_refused(found: Any) -> None:
+    """Another signer, payer, network, resource or transaction, or any change after signing, is refused."""
     with pytest.raises(ReceiptInvalid):
         check(found)
 
 
-def test_bytes_are_held_against_checksum_and_size() -> None:
-    """One flipped bit, a wrong size or no checksum at all is a mismatch."""
+def test_files_are_checked_by_checksum_and_size() -> None:
+    """A flipped bit, a wrong size or a missing checksum is a mismatch."""
     data = b"content"
     checksum = "sha256:" + hashlib.sha256(data).hexdigest()
     check_bytes(data, name="a", checksum=checksum, size=7)
@@ -164,7 +164,7 @@ def test_bytes_are_held_against_checksum_and_size() -> None:
             check_bytes(spoiled, name="a", checksum=announced, size=size)
 
 
-def test_strangers_text_cannot_steer_a_terminal() -> None:
-    """Escapes, line ends and direction marks become blanks, and long text is cut."""
+def test_terminal_control_characters_are_removed() -> None:
+    """Escape sequences, line ends and direction marks become spaces; long text is truncated."""
     assert plain("a\x1b[2Jb\r\nc\u202ed") == "a [2Jb  c d"
     assert plain("x" * 1_000, 10) == "x" * 10 + "..."

@@ -1,4 +1,4 @@
-"""`worker contract` on files, and where `worker hire` takes its key from."""
+"""`worker contract` on files, and where `worker hire` reads its key from."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.seller import SEEKER, SEEKER_KEY, WORKER_KEY, Got, Seller
+from tests.fakes.fake_worker import SEEKER, SEEKER_KEY, WORKER_KEY, FakeWorker, ReceivedRequest
 from worker.cli import main
 from worker.cli.documents import wallet_of
-from worker.cli.hire import View
-from worker.errors import BadRequest
-from worker.payments.wire import decode_payment
+from worker.cli.hire import HireProgress, Text
+from worker.core.errors import BadRequest
 from worker.seeker.draft import Order, draft, read_listing
 from worker.seeker.problems import particulars
+from worker.x402.wire import decode_payment
 
 Files = dict[str, Path]
 
 
 @pytest.fixture(name="files")
 def _files(tmp_path: Path) -> Files:
-    """A draft, both keys, and room for more."""
-    document = draft(read_listing(Seller().manifest(), "logo-design"), Order("logo-design"), SEEKER, 1e9)
-    made = {name: tmp_path / name for name in ("draft", "worker", "seeker", "offered", "contract", "asked")}
-    made["draft"].write_text(json.dumps(document))
-    made["worker"].write_text(WORKER_KEY)
-    made["seeker"].write_text(SEEKER_KEY)
-    return made
+    """Return paths: a draft, both keys, and the documents still to be written."""
+    document = draft(read_listing(FakeWorker().manifest(), "logo-design"), Order("logo-design"), SEEKER, 1e9)
+    files = {name: tmp_path / name for name in ("draft", "worker", "seeker", "offered", "contract", "asked")}
+    files["draft"].write_text(json.dumps(document))
+    files["worker"].write_text(WORKER_KEY)
+    files["seeker"].write_text(SEEKER_KEY)
+    return files
 
 
 def sign(files: Files, source: str, target: str, key: str) -> int:
@@ -45,8 +45,8 @@ def signed_by_both(files: Files) -> None:
     assert sign(files, "offered", "contract", "seeker") == 0
 
 
-def test_both_sign_and_anybody_can_verify(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    """Worker first, then seeker; each signature is told with its wallet."""
+def test_signed_contract_verifies(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """The worker signs first, then the seeker; each signature is reported with its wallet."""
     signed_by_both(files)
     assert main(["contract", "verify", str(files["offered"])]) == 1
     assert "has not signed" in capsys.readouterr().out
@@ -61,8 +61,8 @@ def _dearer(contract: dict[str, Any]) -> None:
 
 
 def _swapped(contract: dict[str, Any]) -> None:
-    given = contract["signatures"]
-    given["worker"], given["seeker"] = given["seeker"], given["worker"]
+    signatures = contract["signatures"]
+    signatures["worker"], signatures["seeker"] = signatures["seeker"], signatures["worker"]
 
 
 def _formless(contract: dict[str, Any]) -> None:
@@ -70,8 +70,8 @@ def _formless(contract: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("change", [_dearer, _swapped, _formless])
-def test_what_was_changed_does_not_verify(files: Files, change: Callable[[dict[str, Any]], None]) -> None:
-    """A changed term, swapped signatures and a missing field are all found."""
+def test_tampered_contract_does_not_verify(files: Files, change: Callable[[dict[str, Any]], None]) -> None:
+    """A changed term, swapped signatures and a missing field are all detected."""
     signed_by_both(files)
     contract = json.loads(files["contract"].read_text())
     change(contract)
@@ -79,8 +79,8 @@ def test_what_was_changed_does_not_verify(files: Files, change: Callable[[dict[s
     assert main(["contract", "verify", str(files["contract"])]) == 1
 
 
-def test_one_does_not_sign_what_is_not_right(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither a foreign key, nor under a changed document, nor beside a false signature of the other."""
+def test_invalid_contract_is_not_signed(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """Refuse to sign with an unrelated key, a changed document, or next to an invalid other signature."""
     files["seeker"].write_text("0x" + "33" * 32)
     assert sign(files, "draft", "offered", "seeker") == 1
     files["seeker"].write_text(SEEKER_KEY)
@@ -93,13 +93,13 @@ def test_one_does_not_sign_what_is_not_right(files: Files, capsys: pytest.Captur
     files["offered"].write_text(json.dumps(offered))
     assert sign(files, "offered", "contract", "seeker") == 1
     assert not files["contract"].exists()
-    said = capsys.readouterr()
-    assert SEEKER_KEY[2:] not in said.out + said.err
+    printed = capsys.readouterr()
+    assert SEEKER_KEY[2:] not in printed.out + printed.err
 
 
-def _ask(files: Files, seller: Seller) -> None:
-    """Writes the headers of a 402 as curl does."""
-    answer = seller.ask(Got("POST", "/execute", {}, b""))
+def _ask(files: Files, fake_worker: FakeWorker) -> None:
+    """Write the headers of a 402 as curl does."""
+    answer = fake_worker.ask(ReceivedRequest("POST", "/execute", {}, b""))
     lines = ["HTTP/1.1 402 Payment Required", *(f"{name}: {value}" for name, value in answer.headers.items())]
     files["asked"].write_text("\r\n".join(lines) + "\r\n\r\n")
 
@@ -113,33 +113,31 @@ def _pay(files: Files, *more: str) -> int:
     )
 
 
-def test_a_payment_by_hand_is_what_the_contract_says(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_payment_command_signs_the_contracts_terms(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
     """The printed value is a payment of the price from the contract's seeker."""
     signed_by_both(files)
-    _ask(files, Seller())
+    _ask(files, FakeWorker())
     capsys.readouterr()
     assert _pay(files) == 0
     paid = decode_payment(capsys.readouterr().out.strip()).authorization
     assert (paid.payer, paid.value) == (SEEKER.lower(), 500_000)
 
 
-def test_a_payment_by_hand_is_checked_too(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
-    """Another price, a lower cap or another key, and nothing is signed."""
+def test_payment_command_checks_the_offer(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """With a different price, a lower cap or a different key, nothing is signed."""
     signed_by_both(files)
     capsys.readouterr()
-    _ask(files, Seller(price="0.6"))
+    _ask(files, FakeWorker(price="0.6"))
     assert _pay(files) == 1
-    _ask(files, Seller())
+    _ask(files, FakeWorker())
     assert _pay(files, "--max", "0.499999") == 1
     files["seeker"].write_text("0x" + "33" * 32)
     assert _pay(files) == 1
     assert capsys.readouterr().out == ""
 
 
-def test_a_key_is_not_taken_from_the_command_line(tmp_path: Path) -> None:
-    """Arguments are everybody's to read, so it is refused, and not repeated."""
+def test_key_is_not_accepted_as_an_argument(tmp_path: Path) -> None:
+    """Arguments are visible to every user of the machine, so a key is refused and not echoed."""
     with pytest.raises(BadRequest) as raised:
         wallet_of(SEEKER_KEY, {})
     assert SEEKER_KEY not in f"{raised.value.message}{raised.value.details}{raised.value.advice}"
@@ -151,17 +149,15 @@ def test_a_key_is_not_taken_from_the_command_line(tmp_path: Path) -> None:
             wallet_of(None, environ)
 
 
-def test_a_command_tells_which_of_its_words_is_wrong(
-    files: Files, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """What was expected is told with the refusal, in words and not as Python shows values."""
+def test_command_names_the_invalid_option(files: Files, capsys: pytest.CaptureFixture[str]) -> None:
+    """The error states what was expected in plain words, not as a Python repr."""
     words = ["hire", "http://127.0.0.1:9", "logo-design", "--key", f"@{files['seeker']}"]
     assert main([*words, "--deadline", "soon"]) == 1
-    told = capsys.readouterr().err
-    assert "field: --deadline" in told and "expected: a duration such as 30s" in told
+    errors = capsys.readouterr().err
+    assert "field: --deadline" in errors and "expected: a duration such as 30s" in errors
     assert main([*words, "--input", "oops"]) == 1
-    told = capsys.readouterr().err
-    assert "field: --input" in told and "INVALID_REQUEST: the text is not JSON." in told
+    errors = capsys.readouterr().err
+    assert "field: --input" in errors and "INVALID_REQUEST: the text is not JSON." in errors
     seen = particulars(BadRequest(expected=["a", "b"], charged=False, note="unsaid"))
     assert seen == ["  expected: a, b", "  charged: no"]
 
@@ -171,10 +167,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_progress_moves_in_place_on_a_terminal_only() -> None:
-    """A terminal gets one moving line; a file gets a line per change, without control characters."""
+def test_progress_overwrites_its_line_on_a_terminal_only() -> None:
+    """A terminal gets one updating line; a file gets a line per change, without control characters."""
     for out, rewinds in ((io.StringIO(), 0), (Terminal(), 2)):
-        view = View(out)
+        view = HireProgress(out, Text(out))
         for fraction in (0.1, 0.1, 0.6):
             payload = {"fraction": fraction, "message": "drawing \x1b[31mred"}
             view.tell("event", {"kind": "progress.updated", "payload": payload})
@@ -186,11 +182,60 @@ def test_progress_moves_in_place_on_a_terminal_only() -> None:
         assert shown.endswith("- the payment was refused (insufficient_funds); no money moved\n")
 
 
-def test_hostile_progress_shows_nothing_odd() -> None:
-    """A fraction out of bounds or of no number at all does not break the view."""
+def test_hostile_progress_is_sanitised() -> None:
+    """A progress fraction that is out of bounds or not a number does not break the display."""
     out = io.StringIO()
-    view = View(out)
+    view = HireProgress(out, Text(out))
     for fraction in (-5, 7, None, "x", True):
         view.tell("event", {"kind": "progress.updated", "payload": {"fraction": fraction}})
     for line in out.getvalue().splitlines():
         assert re.fullmatch(r"  \[[#.]{24}\] +(0|100)%  ", line), line
+
+
+def chunk(view: HireProgress, text: str) -> None:
+    view.tell("event", {"kind": "output.chunk", "payload": {"text": text}})
+
+
+def streaming(view: HireProgress) -> None:
+    view.tell("working", {"body": {"state": "running", "output": {"type": "stream"}}})
+
+
+@pytest.mark.parametrize("shown", ["", "one\n", "one\ntw", "one\ntwo"])
+def test_streamed_text_is_printed_once(shown: str) -> None:
+    """Text received as chunks is not printed again; missing text is added and the last line is terminated."""
+    errors, product = io.StringIO(), io.StringIO()
+    text = Text(product)
+    view = HireProgress(errors, text)
+    streaming(view)
+    for at in range(0, len(shown), 2):
+        chunk(view, shown[at : at + 2])
+    assert product.getvalue() == shown
+    text.whole("one\ntwo")
+    assert product.getvalue() == "one\ntwo\n"
+    assert "one" not in errors.getvalue()
+
+
+def test_final_text_that_differs_is_printed_whole() -> None:
+    """A worker cannot hide what it delivered behind what it streamed."""
+    product = io.StringIO()
+    text = Text(product)
+    text.chunk("one")
+    text.whole("another")
+    assert product.getvalue() == "one\nanother\n"
+
+
+def test_messages_go_to_standard_error() -> None:
+    """Messages beside a JSON result go to stderr with the progress, so stdout stays valid JSON."""
+    errors, product = io.StringIO(), io.StringIO()
+    view = HireProgress(errors, Text(product))
+    chunk(view, "half way")
+    assert (errors.getvalue(), product.getvalue()) == ("half way\n", "")
+
+
+def test_delivered_text_cannot_move_the_cursor() -> None:
+    """Control characters are kept in the saved file; a pipe gets every byte."""
+    for out, control in ((io.StringIO(), True), (Terminal(), False)):
+        text = Text(out)
+        text.chunk("a\x1b[2J\tb\n")
+        assert ("\x1b" in out.getvalue()) is control
+        assert out.getvalue().endswith("\tb\n")

@@ -1,4 +1,4 @@
-"""Reading a 402: both dialects, and nothing that is neither."""
+"""Parsing a 402: both x402 versions, and nothing else."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.seller import Got, Seller
-from worker.payments.headers import encode
+from tests.fakes.fake_worker import FakeWorker, ReceivedRequest
 from worker.seeker.demand import read_asking
 from worker.seeker.problems import OfferRefused
+from worker.x402.headers import encode
 
-GOT = Got("POST", "/execute", {}, b"")
+GOT = ReceivedRequest("POST", "/execute", {}, b"")
 
 
 def v2(**changes: Any) -> dict[str, str]:
-    document = {**Seller().offer().payment_required("payment required"), **changes}
+    document = {**FakeWorker().offer().payment_required("payment required"), **changes}
     return {"payment-required": encode(document)}
 
 
 def entry(**changes: Any) -> list[dict[str, Any]]:
-    return [{**Seller().offer().requirements(), **changes}]
+    return [{**FakeWorker().offer().requirements(), **changes}]
 
 
-def test_the_header_counts_before_the_body() -> None:
-    """Where both dialects ask, the newer one is answered."""
-    asked = Seller().ask(GOT)
+def test_header_wins_over_the_body() -> None:
+    """If both versions are offered, the newer one is used."""
+    asked = FakeWorker().ask(GOT)
     asking = read_asking(asked.headers, asked.body)
     [demand] = asking.demands
     assert (demand.version, demand.amount, demand.network) == (2, 500_000, "eip155:84532")
@@ -34,9 +34,9 @@ def test_the_header_counts_before_the_body() -> None:
     assert asking.error == "payment required"
 
 
-def test_the_body_counts_where_there_is_no_header() -> None:
-    """The first version's own words are read into the same value."""
-    [demand] = read_asking({}, Seller().ask(GOT).body).demands
+def test_body_is_read_without_a_header() -> None:
+    """The V1 field names are parsed into the same value."""
+    [demand] = read_asking({}, FakeWorker().ask(GOT).body).demands
     assert (demand.version, demand.amount, demand.network) == (1, 500_000, "base-sepolia")
     assert demand.resource_url == "https://worker.example/execute"
 
@@ -60,31 +60,31 @@ def test_the_body_counts_where_there_is_no_header() -> None:
         v2(accepts=entry(maxTimeoutSeconds=True)),
     ],
 )
-def test_a_broken_header_is_refused_even_with_a_good_body(headers: dict[str, str]) -> None:
-    """A header that cannot be read is not replaced by what the body says."""
+def test_malformed_header_is_refused_despite_a_valid_body(headers: dict[str, str]) -> None:
+    """A malformed header is refused, even if the body is valid."""
     with pytest.raises(OfferRefused):
-        read_asking(headers, Seller().ask(GOT).body)
+        read_asking(headers, FakeWorker().ask(GOT).body)
 
 
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", b"\xff", b"[" * 100_000, b'{"x402Version":2,"accepts":[{}]}']
 )
-def test_a_body_that_asks_for_nothing_is_refused(body: bytes) -> None:
-    """HIRE's own four headers alone, or junk, cannot be paid."""
+def test_body_without_a_demand_is_refused(body: bytes) -> None:
+    """HIRE's four headers alone, or junk, cannot be paid."""
     with pytest.raises(OfferRefused):
         read_asking({"x-payment-amount": "5"}, body)
 
 
-def test_an_unknown_way_to_pay_may_stand_beside_ours() -> None:
-    """Entries of another shape are passed over."""
+def test_unknown_payment_methods_are_ignored() -> None:
+    """Entries of an unknown shape are skipped."""
     strange = {"scheme": "exact", "network": "solana:main", "amount": {"max": 5}}
     [demand] = read_asking(v2(accepts=[strange, *entry()]), b"").demands
     assert demand.amount == 500_000
 
 
-def test_the_first_dialect_is_refused_without_its_amount() -> None:
-    """A V2 word for the amount in a V1 body is not taken for it."""
-    document = json.loads(Seller().ask(GOT).body)
+def test_v1_demand_without_its_amount_is_refused() -> None:
+    """The V2 name of the amount field is not accepted in a V1 body."""
+    document = json.loads(FakeWorker().ask(GOT).body)
     document["accepts"][0]["amount"] = document["accepts"][0].pop("maxAmountRequired")
     with pytest.raises(OfferRefused):
         read_asking({}, json.dumps(document).encode())

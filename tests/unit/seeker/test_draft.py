@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.seller import SEEKER, WORKER, Seller
-from worker.contracts.schema import check_contract
+from tests.fakes.fake_worker import SEEKER, WORKER, FakeWorker
 from worker.contracts.terms import AFTER_WORK, CapabilityOffer, Listing, parse_terms, refusals
-from worker.errors import BadRequest, Problem
-from worker.payments.networks import BASE, BASE_SEPOLIA
+from worker.core.errors import BadRequest, Problem
+from worker.schemas.validators import check_contract
 from worker.seeker.draft import Order, draft, read_listing
 from worker.seeker.problems import AnswerUnreadable, OfferRefused
+from worker.x402.networks import BASE, BASE_SEPOLIA
 
 NOW = 1_700_000_000.0
 LISTING = Listing(
@@ -27,7 +27,7 @@ LISTING = Listing(
 
 
 def manifest(**changes: Any) -> dict[str, Any]:
-    return {**Seller().manifest(), **changes}
+    return {**FakeWorker().manifest(), **changes}
 
 
 @pytest.mark.parametrize(
@@ -38,8 +38,8 @@ def manifest(**changes: Any) -> dict[str, Any]:
         Order("logo-design", output_schema={"type": "object"}, description="Three logos", deadline_s=600),
     ],
 )
-def test_a_draft_is_one_that_our_own_worker_signs(order: Order) -> None:
-    """It fits the schema, and a worker in production finds nothing to refuse."""
+def test_draft_is_accepted_by_our_worker(order: Order) -> None:
+    """The draft fits the schema, and a production worker accepts it."""
     document = draft(read_listing(manifest(), "logo-design"), order, SEEKER, NOW)
     check_contract(document, draft=True)
     terms = parse_terms(document)
@@ -50,23 +50,32 @@ def test_a_draft_is_one_that_our_own_worker_signs(order: Order) -> None:
     assert (terms.webhook or {}).get("url") == order.webhook
 
 
-def test_no_two_drafts_share_an_id() -> None:
-    """The id opens the result, so it is made anew each time."""
+def test_draft_ids_are_unique() -> None:
+    """The id gives access to the result, so each draft gets a new one."""
     listed = read_listing(manifest(), "logo-design")
     assert len({draft(listed, Order("logo-design"), SEEKER, NOW)["contract_id"] for _ in range(20)}) == 20
 
 
-def test_money_is_taken_before_the_work_only_where_that_was_ordered() -> None:
-    """A worker's wish to be paid first does not change the terms by itself."""
-    first = Seller().manifest()
-    first["capabilities"][0]["settle"] = "before_work"
-    listed = read_listing(first, "logo-design")
-    assert listed.before_work
-    assert "settlement" not in draft(listed, Order("logo-design"), SEEKER, NOW)["terms"]
+@pytest.mark.parametrize(
+    ("settle", "ordered", "drafted"),
+    [
+        ("before_work", None, "before_work"),
+        ("before_work", "after_work", "after_work"),
+        ("after_work", None, None),
+        ("after_work", "before_work", "before_work"),
+    ],
+)
+def test_settlement_mode_follows_the_manifest(settle: str, ordered: str | None, drafted: str | None) -> None:
+    """Streams are paid before the work: without that term in the contract no chunk would be sent early."""
+    offered = FakeWorker().manifest()
+    offered["capabilities"][0]["settle"] = settle
+    listed = read_listing(offered, "logo-design")
+    document = draft(listed, Order("logo-design", settlement=ordered), SEEKER, NOW)
+    assert document["terms"].get("settlement") == drafted
 
 
-def test_silence_about_the_network_means_hires_own() -> None:
-    """A manifest without our extension is of a worker on Base."""
+def test_missing_network_means_base() -> None:
+    """A manifest without our extension describes a worker on Base."""
     assert read_listing(manifest(metadata={}), "logo-design").network is BASE
     assert read_listing(manifest(metadata=None), "logo-design").network is BASE
     for strange in ("eip155:1", 5, ""):
@@ -89,23 +98,23 @@ def test_silence_about_the_network_means_hires_own() -> None:
         manifest(capabilities=[{"name": "logo-design", "pricing": {"amount": 5, "currency": "USDC"}}]),
     ],
 )
-def test_what_is_no_manifest_is_told(document: Any) -> None:
-    """The field that is missing is named, whatever came."""
+def test_invalid_manifest_is_reported(document: Any) -> None:
+    """The missing field is named, whatever the document is."""
     with pytest.raises(Problem) as raised:
         read_listing(document, "logo-design")
     assert isinstance(raised.value, AnswerUnreadable | BadRequest)
 
 
-def test_what_is_not_offered_is_told_with_what_is() -> None:
+def test_unknown_capability_lists_the_offered_ones() -> None:
     """The refusal lists the worker's capabilities."""
     with pytest.raises(BadRequest) as raised:
         read_listing(manifest(), "translation")
     assert raised.value.details["expected"] == ["logo-design"]
 
 
-def test_another_currency_is_refused() -> None:
-    """A number in another coin is no price."""
-    other = Seller().manifest()
+def test_unknown_currency_is_refused() -> None:
+    """A price in another currency is refused."""
+    other = FakeWorker().manifest()
     other["capabilities"][0]["pricing"]["currency"] = "EURC"
     with pytest.raises(OfferRefused):
         read_listing(other, "logo-design")

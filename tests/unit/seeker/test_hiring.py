@@ -1,4 +1,4 @@
-"""A seeker hires a worker in memory: what it signs, keeps, sends again, and never does."""
+"""Hiring a worker in memory: what the seeker signs, saves, resends and never does."""
 
 from __future__ import annotations
 
@@ -10,12 +10,22 @@ from typing import Any
 
 import pytest
 
-from tests.fakes.seller import SEEKER, SEEKER_KEY, TRANSACTION, URL, WORKER, Got, Seller, drop, failed, status
-from worker.errors import BadRequest, Problem
-from worker.payments.networks import BASE, BASE_SEPOLIA
-from worker.payments.wire import decode_payment
-from worker.seeker import Drawer, Limits, Order, Result, Seeker, Wallet
-from worker.seeker.drawer import Ending, Fate
+from tests.fakes.fake_worker import (
+    SEEKER,
+    SEEKER_KEY,
+    TRANSACTION,
+    URL,
+    WORKER,
+    FakeWorker,
+    ReceivedRequest,
+    answer,
+    drop,
+    failed,
+    status,
+)
+from worker.core.errors import BadRequest, Problem
+from worker.seeker import Order, PurchaseStore, Result, Seeker, SpendLimits, Wallet
+from worker.seeker.http import HttpAnswer
 from worker.seeker.problems import (
     ContractRefused,
     OfferRefused,
@@ -27,6 +37,9 @@ from worker.seeker.problems import (
     WorkerRefused,
     WorkerUnreachable,
 )
+from worker.seeker.purchases import PaymentFate, PurchaseEnding
+from worker.x402.networks import BASE, BASE_SEPOLIA
+from worker.x402.wire import decode_payment
 
 INPUT = {"brief": "A logo"}
 ORDER = Order("logo-design")
@@ -35,7 +48,7 @@ STALE = "invalid_exact_evm_payload_authorization_valid_before"
 
 @dataclass
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """A clock that advances only on sleep."""
 
     at: float = 1_700_000_000.0
     slept: float = 0.0
@@ -53,67 +66,67 @@ def _clock() -> Clock:
     return Clock()
 
 
-def make(seller: Seller, directory: Path, clock: Clock, **limits: Any) -> Seeker:
-    given = Limits(**{"most": 1_000_000, **limits})
-    drawer = Drawer(directory / "drawer")
-    return Seeker(Wallet(SEEKER_KEY), drawer, given, http=seller, now=clock.now, sleep=clock.sleep)
+def make(fake_worker: FakeWorker, directory: Path, clock: Clock, **limits: Any) -> Seeker:
+    spend_limits = SpendLimits(**{"most": 1_000_000, **limits})
+    purchases = PurchaseStore(directory / "purchases")
+    return Seeker(
+        Wallet(SEEKER_KEY), purchases, spend_limits, http=fake_worker, now=clock.now, sleep=clock.sleep
+    )
 
 
-def buy(seller: Seller, directory: Path, clock: Clock, **limits: Any) -> Result:
-    return make(seller, directory, clock, **limits).hire(URL, ORDER, INPUT)
+def buy(fake_worker: FakeWorker, directory: Path, clock: Clock, **limits: Any) -> Result:
+    return make(fake_worker, directory, clock, **limits).hire(URL, ORDER, INPUT)
 
 
-def test_a_hire_pays_the_price_once_and_proves_it(tmp_path: Path, clock: Clock) -> None:
-    """One payment of exactly the price to exactly the worker goes out; result and receipt are proven."""
-    seller = Seller()
-    result = buy(seller, tmp_path, clock)
+def test_hire_pays_once_with_a_valid_receipt(tmp_path: Path, clock: Clock) -> None:
+    """One payment of the exact price is sent to the worker; result and receipt are verified."""
+    fake_worker = FakeWorker()
+    result = buy(fake_worker, tmp_path, clock)
     assert (result.doubt, result.transaction) == (None, TRANSACTION)
-    [header] = seller.payments
+    [header] = fake_worker.payments
     payment = decode_payment(header)
     paid = payment.authorization
     assert (paid.payer, paid.to, paid.value) == (SEEKER.lower(), WORKER.lower(), 500_000)
     assert paid.valid_before - int(clock.at) <= 600
     assert payment.identifier is not None
-    assert seller.executes[0].body == b'{"brief":"A logo"}'
+    assert fake_worker.executes[0].body == b'{"brief":"A logo"}'
 
 
-def test_the_payment_is_on_disk_before_it_is_sent(tmp_path: Path, clock: Clock) -> None:
-    """When the payment arrives at the worker, a file for its owner only already holds it, whole."""
+def test_payment_is_saved_before_it_is_sent(tmp_path: Path, clock: Clock) -> None:
+    """When the worker receives the payment, a private file already contains all of it."""
     found: list[tuple[str, int]] = []
 
-    def look(got: Got) -> None:
+    def look(got: ReceivedRequest) -> None:
         if got.payment:
-            [path] = (tmp_path / "drawer").glob("*.json")
-            kept = json.loads(path.read_text())["payments"][-1]["signed"]["value"]
-            found.append((kept, path.stat().st_mode & 0o777))
-            assert kept == got.payment
+            [path] = (tmp_path / "purchases").glob("*.json")
+            stored_header = json.loads(path.read_text())["payments"][-1]["signed"]["value"]
+            found.append((stored_header, path.stat().st_mode & 0o777))
+            assert stored_header == got.payment
 
-    buy(Seller(watch=look), tmp_path, clock)
+    buy(FakeWorker(watch=look), tmp_path, clock)
     assert [mode for _, mode in found] == [0o600]
-    assert (tmp_path / "drawer").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "purchases").stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.parametrize("fault", [drop, status(500), status(502), status(503), status(429), status(200)])
-def test_without_an_answer_the_identical_payment_goes_out_again(
-    tmp_path: Path, clock: Clock, fault: Any
-) -> None:
-    """Lost connections, 5xx, 429 and empty answers are unknown: the same bytes are sent until one comes."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, fault, fault, fault])
-    assert buy(seller, tmp_path, clock).transaction == TRANSACTION
-    assert len(seller.payments) == 4
-    assert len(set(seller.payments)) == 1
+def test_lost_answer_resends_the_identical_payment(tmp_path: Path, clock: Clock, fault: Any) -> None:
+    """Lost connections, 5xx, 429 and empty answers are unknown: the same bytes are resent until answered."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fault, fault, fault])
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
+    assert len(fake_worker.payments) == 4
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_a_bare_402_after_a_lost_answer_signs_nothing(tmp_path: Path, clock: Clock) -> None:
-    """A 402 silent about the payment that is out is answered with that payment, never with another."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, drop, *[seller.ask] * 20])
+def test_402_after_a_lost_answer_signs_nothing(tmp_path: Path, clock: Clock) -> None:
+    """A 402 that does not mention the payment already sent is answered with that payment only."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, drop, *[fake_worker.ask] * 20])
     with pytest.raises(PaymentUnknown) as raised:
-        buy(seller, tmp_path, clock)
-    assert len(set(seller.payments)) == 1
-    assert len(seller.payments) < 10
-    [left] = Drawer(tmp_path / "drawer").unfinished()
+        buy(fake_worker, tmp_path, clock)
+    assert len(set(fake_worker.payments)) == 1
+    assert len(fake_worker.payments) < 10
+    [left] = PurchaseStore(tmp_path / "purchases").unfinished()
     assert raised.value.details["ref"] == left.ref
     assert left.unsettled is not None
 
@@ -130,246 +143,334 @@ def test_a_bare_402_after_a_lost_answer_signs_nothing(tmp_path: Path, clock: Clo
         {"success": None},
     ],
 )
-def test_a_refusal_that_may_hide_a_transfer_is_not_believed(
-    tmp_path: Path, clock: Clock, changes: dict[str, Any]
-) -> None:
+def test_doubtful_refusal_is_not_believed(tmp_path: Path, clock: Clock, changes: dict[str, Any]) -> None:
     """Unlisted codes, and refusals with a transaction, leave the payment open; nothing is signed."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, *[seller.refuse("insufficient_funds", **changes)] * 20])
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, *[fake_worker.refuse("insufficient_funds", **changes)] * 20])
     with pytest.raises(PaymentUnknown):
-        buy(seller, tmp_path, clock)
-    assert len(set(seller.payments)) == 1
+        buy(fake_worker, tmp_path, clock)
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_a_sure_refusal_ends_the_hire_without_another_payment(tmp_path: Path, clock: Clock) -> None:
-    """Too little money is a person's matter: the refusal is told, and nothing else is signed."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.refuse("insufficient_funds")])
+def test_certain_refusal_ends_the_hire(tmp_path: Path, clock: Clock) -> None:
+    """Insufficient funds need a person: the refusal is reported and nothing else is signed."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.refuse("insufficient_funds")])
     with pytest.raises(PaymentRefused) as raised:
-        buy(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
     assert raised.value.details["reason"] == "insufficient_funds"
-    assert len(seller.payments) == 1
+    assert len(fake_worker.payments) == 1
 
 
-def test_a_payment_that_came_too_late_is_replaced_once(tmp_path: Path, clock: Clock) -> None:
-    """A window that was over is mended by a fresh signature; a second such refusal is told."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.refuse(STALE)])
-    assert buy(seller, tmp_path, clock).transaction == TRANSACTION
-    assert len(set(seller.payments)) == 2
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.refuse(STALE), seller.refuse(STALE)])
+def test_expired_payment_is_replaced_once(tmp_path: Path, clock: Clock) -> None:
+    """An expired window is fixed by a new signature; a second such refusal is reported."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.refuse(STALE)])
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
+    assert len(set(fake_worker.payments)) == 2
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.refuse(STALE), fake_worker.refuse(STALE)])
     with pytest.raises(PaymentRefused):
-        buy(seller, tmp_path / "other", clock)
-    assert len(set(seller.payments)) == 2
+        buy(fake_worker, tmp_path / "other", clock)
+    assert len(set(fake_worker.payments)) == 2
 
 
-def test_refused_payments_count_until_nobody_can_take_them(tmp_path: Path, clock: Clock) -> None:
-    """A refuser may keep what it refused, so the cap holds both payments until the first window ends."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.refuse(STALE)])
-    seeker = make(seller, tmp_path, clock, most=500_000)
+def test_refused_payments_count_until_they_expire(tmp_path: Path, clock: Clock) -> None:
+    """The refusing worker may keep the payment, so the cap covers both until the first window ends."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.refuse(STALE)])
+    seeker = make(fake_worker, tmp_path, clock, most=500_000)
     with pytest.raises(SpendCapReached):
         seeker.hire(URL, ORDER, INPUT)
-    assert len(set(seller.payments)) == 1
+    assert len(set(fake_worker.payments)) == 1
     clock.at += 601
-    [left] = seeker.drawer.unfinished()
+    [left] = seeker.purchases.unfinished()
     assert seeker.resume(left.ref).transaction == TRANSACTION
-    assert len(set(seller.payments)) == 2
+    assert len(set(fake_worker.payments)) == 2
 
 
-def test_after_payment_due_only_a_person_pays_again(tmp_path: Path, clock: Clock) -> None:
-    """Work that waits for another payment is paid when its seeker comes back, under the same contract."""
-    seller = Seller()
+def test_payment_due_is_paid_only_by_hand(tmp_path: Path, clock: Clock) -> None:
+    """Work that waits for another payment is paid when the seeker resumes, under the same contract."""
+    fake_worker = FakeWorker()
     due = {"status": "pending", "task_id": "task-1", "phase": "payment_due"}
-    seller.plan = deque([seller.ask, lambda got: replace(seller.pending(got), body=json.dumps(due).encode())])
-    seller.plan.append(seller.refuse("insufficient_funds"))
-    seeker = make(seller, tmp_path, clock)
+    fake_worker.plan = deque(
+        [fake_worker.ask, lambda got: replace(fake_worker.pending(got), body=json.dumps(due).encode())]
+    )
+    fake_worker.plan.append(fake_worker.refuse("insufficient_funds"))
+    seeker = make(fake_worker, tmp_path, clock)
     with pytest.raises(PaymentRefused):
         seeker.hire(URL, ORDER, INPUT)
-    [left] = seeker.drawer.unfinished()
+    [left] = seeker.purchases.unfinished()
     assert seeker.resume(left.ref).transaction == TRANSACTION
-    assert len(set(seller.payments)) == 2
-    assert len({got.headers["x-contract-id"] for got in seller.executes}) == 1
+    assert len(set(fake_worker.payments)) == 2
+    assert len({got.headers["x-contract-id"] for got in fake_worker.executes}) == 1
 
 
-def test_what_was_delivered_is_never_paid_again(tmp_path: Path, clock: Clock) -> None:
-    """A worker that has settled and asks again gets nothing, not even from somebody who comes back."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_delivered_work_is_never_paid_again(tmp_path: Path, clock: Clock) -> None:
+    """A worker that has settled and asks again gets nothing, not even after a resume."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     result = seeker.hire(URL, ORDER, INPUT)
-    seller.plan = deque([seller.ask] * 9)
+    fake_worker.plan = deque([fake_worker.ask] * 9)
     with pytest.raises(PaymentUnknown):
         seeker.resume(result.purchase.ref)
-    assert len(set(seller.payments)) == 1
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_a_killed_client_goes_on_from_its_disk(tmp_path: Path, clock: Clock) -> None:
-    """Another process that finds the kept payment sends it and gets the result; nothing is signed."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, _killed])
+def test_killed_client_resumes_from_disk(tmp_path: Path, clock: Clock) -> None:
+    """Another process that finds the saved payment sends it and gets the result; nothing is signed."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, _killed])
     with pytest.raises(KeyboardInterrupt):
-        buy(seller, tmp_path, clock)
-    again = make(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
+    again = make(fake_worker, tmp_path, clock)
     left = again.unfinished(URL, "logo-design", INPUT)
     assert left is not None
     assert again.unfinished(URL, "logo-design", {"brief": "Another"}) is None
     assert again.unfinished("https://other.example", "logo-design", INPUT) is None
     assert again.resume(left.ref).transaction == TRANSACTION
-    assert len(seller.payments) == 2
-    assert len(set(seller.payments)) == 1
+    assert len(fake_worker.payments) == 2
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_an_open_purchase_is_another_wallets_own(tmp_path: Path, clock: Clock) -> None:
-    """What one wallet has begun is not found for another."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, _killed])
+def test_purchases_are_per_wallet(tmp_path: Path, clock: Clock) -> None:
+    """A purchase started by one wallet is not found for another."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, _killed])
     with pytest.raises(KeyboardInterrupt):
-        buy(seller, tmp_path, clock)
-    other = replace(make(seller, tmp_path, clock), wallet=Wallet("0x" + "33" * 32))
+        buy(fake_worker, tmp_path, clock)
+    other = replace(make(fake_worker, tmp_path, clock), wallet=Wallet("0x" + "33" * 32))
     assert other.unfinished(URL, "logo-design", INPUT) is None
 
 
-def test_a_purchase_is_over_when_its_files_are_in_hand(tmp_path: Path, clock: Clock) -> None:
-    """Until the deliverables are proven the same order goes on for free; after that it is a new one."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_purchase_is_complete_once_files_are_saved(tmp_path: Path, clock: Clock) -> None:
+    """The same order continues for free until the deliverables are verified; after that it is a new one."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     result = seeker.hire(URL, ORDER, INPUT)
     left = seeker.unfinished(URL, "logo-design", INPUT)
     assert left is not None
-    assert left.payments[0].fate is Fate.SETTLED
+    assert left.payments[0].fate is PaymentFate.SETTLED
     [saved] = seeker.collect(result, tmp_path / "out")
     assert saved.path.read_bytes() == b"<svg/>"
     assert seeker.unfinished(URL, "logo-design", INPUT) is None
 
 
-def test_a_receipt_that_proves_nothing_is_told_with_the_result(tmp_path: Path, clock: Clock) -> None:
-    """A result whose receipt somebody else signed is handed over with the doubt, and stays open."""
+def test_invalid_receipt_is_reported_with_the_result(tmp_path: Path, clock: Clock) -> None:
+    """A result whose receipt has the wrong signer is returned with a warning, and the purchase stays open."""
 
-    def tamper(got: Got) -> Any:
-        answer = seller.done(got)
+    def tamper(got: ReceivedRequest) -> Any:
+        answer = fake_worker.done(got)
         document = json.loads(answer.body)
         document["receipt"]["payload"]["payer"] = WORKER
         return replace(answer, body=json.dumps(document).encode())
 
-    seller = Seller()
-    seller.plan = deque([seller.ask, tamper])
-    seeker = make(seller, tmp_path, clock)
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, tamper])
+    seeker = make(fake_worker, tmp_path, clock)
     result = seeker.hire(URL, ORDER, INPUT)
     assert result.doubt is not None
     seeker.collect(result, tmp_path / "out")
     assert seeker.unfinished(URL, "logo-design", INPUT) is not None
 
 
-def test_free_attempts_carry_the_same_payment(tmp_path: Path, clock: Clock) -> None:
-    """A passing failure is answered with the same request until the worker says that it is over."""
-    seller = Seller()
+def test_free_retries_reuse_the_payment(tmp_path: Path, clock: Clock) -> None:
+    """A transient failure is retried with the same request until the worker says it is final."""
+    fake_worker = FakeWorker()
     again = failed("TRANSIENT_FAILURE", 503, retryable=True, retries_left=1)
-    seller.plan = deque([seller.ask, again, again])
-    assert buy(seller, tmp_path, clock).transaction == TRANSACTION
-    assert len(seller.payments) == 3
-    assert len(set(seller.payments)) == 1
+    fake_worker.plan = deque([fake_worker.ask, again, again])
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
+    assert len(fake_worker.payments) == 3
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_a_worker_that_fails_for_ever_is_left(tmp_path: Path, clock: Clock) -> None:
-    """Free attempts without an end are not followed without an end."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, *[failed("TRANSIENT_FAILURE", 503, retryable=True)] * 50])
+def test_endless_retries_are_given_up(tmp_path: Path, clock: Clock) -> None:
+    """Free retries are limited."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, *[failed("TRANSIENT_FAILURE", 503, retryable=True)] * 50])
     with pytest.raises(TaskFailed):
-        buy(seller, tmp_path, clock)
-    assert len(seller.payments) < 20
+        buy(fake_worker, tmp_path, clock)
+    assert len(fake_worker.payments) < 20
 
 
-def test_failed_work_ends_the_purchase_with_the_workers_code(tmp_path: Path, clock: Clock) -> None:
-    """A final failure keeps its code and details, and is not sent again."""
-    seller = Seller()
+def test_failed_work_ends_the_purchase_with_its_code(tmp_path: Path, clock: Clock) -> None:
+    """A final failure keeps its code and details, and is not resent."""
+    fake_worker = FakeWorker()
     final = failed("OUTPUT_SCHEMA_INVALID", retryable=False, charged=False, message="x", status=5)
-    seller.plan = deque([seller.ask, final])
-    seeker = make(seller, tmp_path, clock)
+    fake_worker.plan = deque([fake_worker.ask, final])
+    seeker = make(fake_worker, tmp_path, clock)
     with pytest.raises(TaskFailed) as raised:
         seeker.hire(URL, ORDER, INPUT)
     assert raised.value.code == "OUTPUT_SCHEMA_INVALID"
     assert raised.value.details["charged"] is False
-    assert seeker.drawer.unfinished() == []
+    assert seeker.purchases.unfinished() == []
 
 
-def test_invalid_input_is_not_sent_again_as_it_is(tmp_path: Path, clock: Clock) -> None:
-    """The agent's refusal of the input is retryable with another input only, so the same is not repeated."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, failed("INVALID_INPUT", 422, retryable=True, field="brief")])
+def test_invalid_input_is_not_resent(tmp_path: Path, clock: Clock) -> None:
+    """INVALID_INPUT is retryable only with a different input, so the same input is not resent."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, failed("INVALID_INPUT", 422, retryable=True, field="brief")])
     with pytest.raises(TaskFailed) as raised:
-        buy(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
     assert raised.value.details["field"] == "brief"
-    assert len(seller.payments) == 1
+    assert len(fake_worker.payments) == 1
 
 
-def test_a_refusal_before_payment_costs_nothing(tmp_path: Path, clock: Clock) -> None:
-    """What the worker refuses before it asks for money ends the hire unsigned, with the worker's words."""
-    seller = Seller()
-    seller.plan = deque([failed("INVALID_INPUT", 422, None, field="brief", advice="say more")])
+def test_refusal_before_payment_costs_nothing(tmp_path: Path, clock: Clock) -> None:
+    """A refusal before payment ends the hire unsigned, with the worker's message."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([failed("INVALID_INPUT", 422, None, field="brief", advice="say more")])
     with pytest.raises(WorkerRefused) as raised:
-        buy(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
     assert (raised.value.code, raised.value.advice) == ("INVALID_INPUT", "say more")
-    assert not (tmp_path / "drawer").exists() or not list((tmp_path / "drawer").glob("*.json"))
+    assert not (tmp_path / "purchases").exists() or not list((tmp_path / "purchases").glob("*.json"))
 
 
-def test_a_refusal_after_payment_leaves_it_open(tmp_path: Path, clock: Clock) -> None:
-    """A worker that does not know its contract any more is told once; then a person must look."""
-    seller = Seller()
+def test_refusal_after_payment_keeps_the_purchase_open(tmp_path: Path, clock: Clock) -> None:
+    """If the worker no longer knows the contract, it is sent once more; then a person must look."""
+    fake_worker = FakeWorker()
     gone = failed("CONTRACT_NOT_FOUND", 404, None)
-    seller.plan = deque([seller.ask, gone, gone])
+    fake_worker.plan = deque([fake_worker.ask, gone, gone])
     with pytest.raises(PaymentUnknown):
-        buy(seller, tmp_path, clock)
-    assert [got.method for got in seller.got if got.path == "/contracts"] == ["POST", "PUT", "PUT"]
-    assert len(set(seller.payments)) == 1
+        buy(fake_worker, tmp_path, clock)
+    assert [got.method for got in fake_worker.got if got.path == "/contracts"] == ["POST", "PUT", "PUT"]
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_a_forgotten_contract_is_handed_in_again(tmp_path: Path, clock: Clock) -> None:
+def pending(code: str, number: int) -> Any:
+    """The worker cannot tell the outcome of the payment."""
+    details = {"charged": None, "advice": "send the identical request again"}
+    error = {"code": code, "message": "not known", "details": details}
+    return lambda got: answer(number, {"status": "pending", "error": error}, {"Retry-After": "7"})
+
+
+@pytest.mark.parametrize("charge", [{"charged": None}, {"charged": False}])
+@pytest.mark.parametrize("code", ["SERVICE_UNAVAILABLE", "INTERNAL_ERROR", "WORKER_BUSY"])
+def test_503_after_payment_keeps_the_purchase_open(
+    tmp_path: Path, clock: Clock, code: str, charge: dict[str, Any]
+) -> None:
+    """Whatever a 503 says about the charge, the identical payment is resent until there is an answer."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque(
+        [fake_worker.ask, pending(code, 503), failed(code, 503, None, **charge), pending(code, 500)]
+    )
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
+    assert len(fake_worker.payments) == 4 and len(set(fake_worker.payments)) == 1
+    assert clock.slept >= 14, "the worker's pace was not kept"
+
+
+def test_forgotten_pending_contract_is_imported_again(tmp_path: Path, clock: Clock) -> None:
+    """404 and pending: the contract is sent once more, then the same payment until it is found."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque(
+        [fake_worker.ask, pending("CONTRACT_NOT_FOUND", 404), pending("WORKER_BUSY", 503)]
+    )
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
+    assert [got.method for got in fake_worker.got if got.path == "/contracts"] == ["POST", "PUT", "PUT"]
+    assert len(set(fake_worker.payments)) == 1
+
+
+def test_unknown_charge_keeps_the_purchase_open(tmp_path: Path, clock: Clock) -> None:
+    """`charged: null`: the payment may still be taken, so the purchase stays open and is resumed."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, failed("CANCELLED", 409, retryable=False, charged=None)])
+    seeker = make(fake_worker, tmp_path, clock)
+    with pytest.raises(TaskFailed):
+        seeker.hire(URL, ORDER, INPUT)
+    purchase = seeker.unfinished(URL, "logo-design", INPUT)
+    assert purchase is not None and purchase.unsettled is not None
+
+
+def test_expired_result_ends_the_purchase(tmp_path: Path, clock: Clock) -> None:
+    """A 410 that states the payment's outcome is final: nothing is resent."""
+    fake_worker = FakeWorker()
+    gone = failed("RESULT_EXPIRED", 410, None, charged=True, settled_at="2026-01-01T00:00:00Z")
+    fake_worker.plan = deque([fake_worker.ask, gone])
+    seeker = make(fake_worker, tmp_path, clock)
+    with pytest.raises(TaskFailed) as raised:
+        seeker.hire(URL, ORDER, INPUT)
+    assert (raised.value.code, raised.value.details["charged"]) == ("RESULT_EXPIRED", True)
+    assert seeker.unfinished(URL, "logo-design", INPUT) is None
+
+
+def test_forgotten_contract_is_imported_again(tmp_path: Path, clock: Clock) -> None:
     """A worker that lost its store gets the signed contract once more, then the same payment."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, failed("CONTRACT_NOT_FOUND", 404, None)])
-    assert buy(seller, tmp_path, clock).transaction == TRANSACTION
-    assert len(set(seller.payments)) == 1
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, failed("CONTRACT_NOT_FOUND", 404, None)])
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
+    assert len(set(fake_worker.payments)) == 1
 
 
-def test_the_servers_pace_is_kept(tmp_path: Path, clock: Clock) -> None:
-    """Polls wait as long as the worker says, carry its ETag, and take 304 for the same state."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.pending])
-    seller.polls = deque([seller.pending, status(304), status(304)])
-    assert buy(seller, tmp_path, clock).transaction == TRANSACTION
+def test_poll_interval_follows_the_server(tmp_path: Path, clock: Clock) -> None:
+    """Polls wait as long as the worker asks, carry its ETag, and accept 304 for an unchanged state."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.pending])
+    fake_worker.polls = deque([fake_worker.pending, status(304), status(304)])
+    assert buy(fake_worker, tmp_path, clock).transaction == TRANSACTION
     assert clock.slept == pytest.approx(12)
-    polls = [got for got in seller.got if got.path == "/tasks/task-1"]
+    polls = [got for got in fake_worker.got if got.path == "/tasks/task-1"]
     assert [got.headers.get("if-none-match") for got in polls] == [None, '"1"', '"1"', '"1"']
     assert all(got.headers["x-contract-id"] for got in polls)
 
 
 def test_retry_after_is_honoured_for_unsure_answers(tmp_path: Path, clock: Clock) -> None:
-    """A 503 that says when to come back is believed, up to a minute."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, status(503, Retry_After="7"), status(503, Retry_After="9999")])
-    buy(seller, tmp_path, clock)
+    """Retry-After on a 503 is honoured, up to one minute."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, status(503, Retry_After="7"), status(503, Retry_After="9999")])
+    buy(fake_worker, tmp_path, clock)
     assert clock.slept == pytest.approx(67)
 
 
-def test_patience_ends_and_the_payment_stays_kept(tmp_path: Path, clock: Clock) -> None:
-    """After the patience is over the payment is reported as unknown and stays on disk for the next run."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, *[drop] * 500])
+def busy(code: str, message: str) -> HttpAnswer:
+    document = {"status": "failed", "error": {"code": code, "message": message, "details": {}}}
+    return HttpAnswer(503, {"retry-after": "15"}, json.dumps(document).encode())
+
+
+def test_a_busy_worker_says_why(tmp_path: Path, clock: Clock) -> None:
+    """Each retry reports the worker's reason, and so does the final time-out."""
+    reasons: list[Any] = []
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([lambda got: busy("WORKER_BUSY", "the queue is full")] * 50)
+    seeker = make(fake_worker, tmp_path, clock, patience_s=40)
+    seeker.tell = lambda event, facts: reasons.append(facts["message"]) if event == "busy" else None
+    with pytest.raises(WorkerUnreachable, match=r"still busy: the queue is full \(WORKER_BUSY\)"):
+        seeker.hire(URL, ORDER, INPUT)
+    assert set(reasons) == {"the queue is full"} and len(reasons) >= 3
+
+
+def test_a_worker_that_signs_nothing_now_says_why(tmp_path: Path, clock: Clock) -> None:
+    """The error contains the worker's reason for not signing the draft."""
+    fake_worker = FakeWorker(countersigned=lambda contract: contract)
+    serve = fake_worker.send
+
+    def send(method: str, url: str, **options: Any) -> HttpAnswer:
+        if method == "POST" and url.endswith("/contracts"):
+            return busy("SIGNING_UNAVAILABLE", "no key to sign with")
+        return serve(method, url, **options)
+
+    fake_worker.send = send  # type: ignore[method-assign]
+    with pytest.raises(WorkerUnreachable, match="no key to sign with"):
+        buy(fake_worker, tmp_path, clock)
+
+
+def test_patience_ends_and_keeps_the_payment(tmp_path: Path, clock: Clock) -> None:
+    """After the time-out the payment is reported as unknown and stays on disk for the next run."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, *[drop] * 500])
     with pytest.raises(PaymentUnknown):
-        buy(seller, tmp_path, clock, patience_s=100)
+        buy(fake_worker, tmp_path, clock, patience_s=100)
     assert 100 < clock.slept < 130
-    [left] = Drawer(tmp_path / "drawer").unfinished()
+    [left] = PurchaseStore(tmp_path / "purchases").unfinished()
     assert left.exposed(int(clock.at) + 10_000) == 500_000
 
 
-def test_nobody_there_is_told_soon(tmp_path: Path, clock: Clock) -> None:
-    """Without a payment out, silence ends the hire after a few tries."""
-    seller = Seller()
-    seller.plan = deque([drop] * 50)
+def test_unreachable_worker_is_reported_soon(tmp_path: Path, clock: Clock) -> None:
+    """If no payment has been sent, an unreachable worker ends the hire after a few tries."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([drop] * 50)
     with pytest.raises(WorkerUnreachable):
-        buy(seller, tmp_path, clock)
-    assert len(seller.executes) < 8
+        buy(fake_worker, tmp_path, clock)
+    assert len(fake_worker.executes) < 8
 
 
 @pytest.mark.parametrize(
@@ -386,24 +487,24 @@ def test_nobody_there_is_told_soon(tmp_path: Path, clock: Clock) -> None:
         ({"resource_url": "https://elsewhere.example/execute"}, "resource.url"),
     ],
 )
-def test_an_offer_that_differs_from_the_contract_is_not_signed(
+def test_mismatched_offer_is_not_signed(
     tmp_path: Path, clock: Clock, lie: dict[str, Any], field: str
 ) -> None:
-    """Whatever a hostile 402 changes, nothing is signed, kept or sent."""
-    seller = Seller(offered=lambda offer: replace(offer, **lie))
+    """Whatever a hostile 402 changes, nothing is signed, saved or sent."""
+    fake_worker = FakeWorker(offered=lambda offer: replace(offer, **lie))
     with pytest.raises(OfferRefused) as raised:
-        buy(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
     assert raised.value.details["field"] == field
-    assert seller.payments == []
-    assert list((tmp_path / "drawer").glob("*.json")) == []
+    assert fake_worker.payments == []
+    assert list((tmp_path / "purchases").glob("*.json")) == []
 
 
-def test_a_price_above_the_cap_is_refused_before_anything_is_drafted(tmp_path: Path, clock: Clock) -> None:
-    """The cap is compared with the manifest already, so the worker never holds our signature."""
-    seller = Seller(price="1.01")
+def test_price_above_the_cap_is_refused_before_drafting(tmp_path: Path, clock: Clock) -> None:
+    """The cap is compared with the manifest first, so the worker never gets our signature."""
+    fake_worker = FakeWorker(price="1.01")
     with pytest.raises(SpendCapReached):
-        buy(seller, tmp_path, clock)
-    assert [got.path for got in seller.got] == ["/manifest"]
+        buy(fake_worker, tmp_path, clock)
+    assert [got.path for got in fake_worker.got] == ["/manifest"]
 
 
 def _raise_price(contract: dict[str, Any]) -> dict[str, Any]:
@@ -422,146 +523,150 @@ def _raise_price(contract: dict[str, Any]) -> dict[str, Any]:
         (lambda c: [], "signatures"),
     ],
 )
-def test_a_contract_that_is_not_ours_is_not_signed(
-    tmp_path: Path, clock: Clock, change: Any, field: str
-) -> None:
+def test_mismatched_contract_is_not_signed(tmp_path: Path, clock: Clock, change: Any, field: str) -> None:
     """The worker may add a hash and its signature to a draft, and nothing else."""
-    seller = Seller(countersigned=change)
+    fake_worker = FakeWorker(countersigned=change)
     with pytest.raises(ContractRefused) as raised:
-        buy(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
     assert raised.value.details["field"] == field
-    assert seller.contracts == {}
+    assert fake_worker.contracts == {}
 
 
-def test_a_contract_with_a_wrong_signature_is_not_executed(tmp_path: Path, clock: Clock) -> None:
-    """A contract from elsewhere is checked like our own before its work is bought."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_contract_with_a_wrong_signature_is_not_executed(tmp_path: Path, clock: Clock) -> None:
+    """An imported contract is checked like our own before its work is bought."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     contract = seeker.contract(seeker.listing(URL, "logo-design"), ORDER)
     swapped = {**contract["signatures"], "worker": contract["signatures"]["seeker"]}
     with pytest.raises(ContractRefused):
         seeker.execute(URL, {**contract, "signatures": swapped}, INPUT)
-    assert seller.executes == []
+    assert fake_worker.executes == []
 
 
-def test_a_contract_on_an_unknown_network_is_not_paid(tmp_path: Path, clock: Clock) -> None:
-    """A word that names no network of ours does not mean whichever the worker asks for."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_contract_on_an_unknown_network_is_not_paid(tmp_path: Path, clock: Clock) -> None:
+    """An unknown network name is not resolved to the network that the worker asks for."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     listed = seeker.listing(URL, "logo-design")
     elsewhere = replace(listed, network=replace(BASE_SEPOLIA, name="polygon"))
     contract = seeker.contract(elsewhere, ORDER)
     with pytest.raises(OfferRefused) as raised:
         seeker.execute(URL, contract, INPUT)
     assert raised.value.details["field"] == "terms.price.network"
-    assert seller.payments == []
+    assert fake_worker.payments == []
     pinned = replace(seeker, limits=replace(seeker.limits, network=BASE_SEPOLIA))
     assert pinned.execute(URL, contract, INPUT).transaction == TRANSACTION
 
 
-def test_one_contract_buys_one_input(tmp_path: Path, clock: Clock) -> None:
-    """A contract that was used is not sent with another input."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_contract_buys_one_input(tmp_path: Path, clock: Clock) -> None:
+    """A used contract is not sent with another input."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     contract = seeker.contract(seeker.listing(URL, "logo-design"), ORDER)
     seeker.execute(URL, contract, INPUT)
     with pytest.raises(BadRequest):
         seeker.execute(URL, contract, {"brief": "Another"})
-    assert {got.body for got in seller.executes} == {b'{"brief":"A logo"}'}
+    assert {got.body for got in fake_worker.executes} == {b'{"brief":"A logo"}'}
 
 
-def test_two_processes_do_not_work_at_one_purchase(tmp_path: Path, clock: Clock) -> None:
-    """Whoever holds a purchase holds it alone."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_purchase_lock_excludes_a_second_process(tmp_path: Path, clock: Clock) -> None:
+    """Only one process can hold a purchase."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     result = seeker.hire(URL, ORDER, INPUT)
-    with seeker.drawer.hold(result.purchase.ref), pytest.raises(PurchaseBusy):
+    with seeker.purchases.hold(result.purchase.ref), pytest.raises(PurchaseBusy):
         seeker.resume(result.purchase.ref)
 
 
-def test_the_contract_id_goes_to_the_worker_alone(tmp_path: Path, clock: Clock) -> None:
-    """A poll address elsewhere is not followed, because the request would carry the contract's id."""
+def test_contract_id_goes_only_to_the_worker(tmp_path: Path, clock: Clock) -> None:
+    """A poll URL on another host is not followed, because the request would carry the contract id."""
 
-    def away(got: Got) -> Any:
-        answer = seller.pending(got)
+    def away(got: ReceivedRequest) -> Any:
+        answer = fake_worker.pending(got)
         document = {**json.loads(answer.body), "poll_url": "https://thief.example/tasks/task-1"}
         return replace(answer, body=json.dumps(document).encode())
 
-    seller = Seller()
-    seller.plan = deque([seller.ask, away])
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, away])
     hosts: list[str] = []
-    send = seller.send
+    send = fake_worker.send
 
-    def spy(method: str, url: str, **given: Any) -> Any:
+    def spy(method: str, url: str, **options: Any) -> Any:
         hosts.append(url.split("/")[2])
-        return send(method, url, **given)
+        return send(method, url, **options)
 
-    seller.send = spy  # type: ignore[method-assign]
-    buy(seller, tmp_path, clock)
+    fake_worker.send = spy  # type: ignore[method-assign]
+    buy(fake_worker, tmp_path, clock)
     assert set(hosts) == {"worker.example"}
 
 
-def test_an_unreadable_answer_while_a_payment_is_out_is_unknown(tmp_path: Path, clock: Clock) -> None:
-    """A pending answer without a task is no answer about the payment either."""
-    seller = Seller()
-    seller.plan = deque(
-        [seller.ask, lambda got: replace(seller.pending(got), body=b'{"status":"pending","task_id":"../x"}')]
+def test_malformed_answer_after_payment_is_unknown(tmp_path: Path, clock: Clock) -> None:
+    """A pending answer without a task leaves the payment unknown."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque(
+        [
+            fake_worker.ask,
+            lambda got: replace(fake_worker.pending(got), body=b'{"status":"pending","task_id":"../x"}'),
+        ]
     )
     with pytest.raises(PaymentUnknown):
-        buy(seller, tmp_path, clock)
+        buy(fake_worker, tmp_path, clock)
 
 
-def test_a_resumed_purchase_must_exist(tmp_path: Path, clock: Clock) -> None:
-    """An unknown reference is a plain refusal."""
+def test_resuming_an_unknown_purchase_fails(tmp_path: Path, clock: Clock) -> None:
+    """An unknown reference is refused."""
     with pytest.raises(Problem):
-        make(Seller(), tmp_path, clock).resume("0" * 16)
+        make(FakeWorker(), tmp_path, clock).resume("0" * 16)
 
 
-def test_the_stream_shows_progress_and_a_poll_decides(tmp_path: Path, clock: Clock) -> None:
-    """Events are shown as they come, a turn in them brings a poll, and a broken stream is taken up again."""
+def test_progress_comes_from_the_stream_and_the_result_from_polling(tmp_path: Path, clock: Clock) -> None:
+    """Events are shown as they arrive, a state event triggers a poll, and a broken stream is reconnected."""
 
     def event(sequence: int, kind: str, **payload: Any) -> list[str]:
         data = json.dumps({"type": kind, "payload": payload})
         return [f"id: {sequence}", f"event: {kind}", f"data: {data}", ""]
 
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.pending])
-    seller.polls = deque([seller.pending])
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.pending])
+    fake_worker.polls = deque([fake_worker.pending])
     first = [*event(1, "execution.started"), ":heartbeat", *event(2, "progress.updated", fraction=0.5)]
-    seller.stream = [first, [*event(2, "progress.updated", fraction=0.5), *event(3, "execution.completed")]]
+    fake_worker.stream = [
+        first,
+        [*event(2, "progress.updated", fraction=0.5), *event(3, "execution.completed")],
+    ]
     seen: list[Any] = []
-    seeker = make(seller, tmp_path, clock)
+    seeker = make(fake_worker, tmp_path, clock)
     seeker.live = True
     seeker.tell = lambda word, facts: seen.append(facts["kind"]) if word == "event" else None
     assert seeker.hire(URL, ORDER, INPUT).transaction == TRANSACTION
     assert seen == ["execution.started", "progress.updated", "execution.completed"]
-    streams = [got for got in seller.got if got.method == "STREAM"]
+    streams = [got for got in fake_worker.got if got.method == "STREAM"]
     assert [got.headers.get("last-event-id") for got in streams] == [None, "2"]
-    assert seller.executes[-1].headers["prefer"] == "wait=2"
+    assert fake_worker.executes[-1].headers["prefer"] == "wait=2"
 
 
-def test_without_a_stream_polls_do(tmp_path: Path, clock: Clock) -> None:
-    """A worker whose stream breaks off again and again is polled at its own pace."""
-    seller = Seller()
-    seller.plan = deque([seller.ask, seller.pending])
-    seller.polls = deque([seller.pending] * 6)
-    seeker = make(seller, tmp_path, clock)
+def test_polling_works_without_a_stream(tmp_path: Path, clock: Clock) -> None:
+    """A worker whose stream keeps breaking is polled at the interval it asks for."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, fake_worker.pending])
+    fake_worker.polls = deque([fake_worker.pending] * 6)
+    seeker = make(fake_worker, tmp_path, clock)
     seeker.live = True
     assert seeker.hire(URL, ORDER, INPUT).transaction == TRANSACTION
-    assert len([got for got in seller.got if got.method == "STREAM"]) == 3
+    assert len([got for got in fake_worker.got if got.method == "STREAM"]) == 3
     assert clock.slept == pytest.approx(12)
 
 
-def test_a_given_up_purchase_is_not_unfinished(tmp_path: Path, clock: Clock) -> None:
-    """Endings survive on disk."""
-    seller = Seller()
-    seeker = make(seller, tmp_path, clock)
+def test_abandoned_purchase_is_not_unfinished(tmp_path: Path, clock: Clock) -> None:
+    """The outcome of a purchase is stored on disk."""
+    fake_worker = FakeWorker()
+    seeker = make(fake_worker, tmp_path, clock)
     result = seeker.hire(URL, ORDER, INPUT)
     seeker.close(result.purchase)
-    found = seeker.drawer.find(result.purchase.ref)
+    found = seeker.purchases.find(result.purchase.ref)
     assert found is not None
-    assert found.ending is Ending.DONE
+    assert found.ending is PurchaseEnding.DONE
 
 
-def _killed(got: Got) -> Any:
+def _killed(got: ReceivedRequest) -> Any:
     raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""What a seeker's program has to load."""
+"""Imports of a seeker's program."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import worker.seeker
 HEAVY = ("web3", "eth_account", "x402", "redis", "flask", "rq", "gevent")
 
 
-def test_the_seeker_needs_no_server_and_no_chain_library() -> None:
-    """A client is small: neither store, web server, chain library nor the official payment package."""
+def test_seeker_imports_no_server_or_chain_library() -> None:
+    """The client imports no store, web server, chain library or official payment package."""
     code = f"import sys, worker.seeker; print([m for m in {HEAVY!r} if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == "[]"
 
 
-def test_the_public_face_is_complete() -> None:
-    """Everything named is there, in order."""
+def test_public_names_are_complete() -> None:
+    """Every name in `__all__` exists, in sorted order."""
     assert worker.seeker.__all__ == sorted(worker.seeker.__all__, key=str)
     for name in worker.seeker.__all__:
         assert hasattr(worker.seeker, name)

@@ -1,4 +1,4 @@
-"""The seeker's receiver believes what the manifest's key proves, and nothing else."""
+"""The seeker's webhook receiver accepts only calls signed with the manifest's key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import urllib3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from worker.delivery.signing import public_key_text, sign
+from worker.delivery.webhook_signatures import public_key_text, sign
 from worker.seeker.listener import MOST_BODY, Listener, proven
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"\x07" * 32)
@@ -23,22 +23,22 @@ BODY = b'{"event":"task_completed","contract_id":"c"}'
 def headers(
     key: Ed25519PrivateKey = KEY, at: int = NOW, body: bytes = BODY, **changes: str
 ) -> dict[str, str]:
-    made = {
+    signed_headers = {
         "webhook-id": "msg_1",
         "webhook-timestamp": str(at),
         "webhook-signature": sign("msg_1", at, body, ed25519_key=key, secrets=[b"s" * 32]),
     }
-    return made | {name.replace("_", "-"): value for name, value in changes.items()}
+    return signed_headers | {name.replace("_", "-"): value for name, value in changes.items()}
 
 
-def test_what_the_worker_signed_is_proven() -> None:
-    """Its own signing passes, beside an HMAC that we cannot check."""
+def test_valid_webhook_signature_is_accepted() -> None:
+    """A call signed by the worker passes, even beside an HMAC that we cannot check."""
     assert proven(headers(), BODY, PUBLIC, NOW)
     assert proven(headers(), BODY, PUBLIC, NOW + 299)
 
 
 @pytest.mark.parametrize(
-    ("given", "body", "key", "now"),
+    ("signed_headers", "body", "key", "now"),
     [
         (headers(OTHER), BODY, PUBLIC, NOW),
         (headers(), BODY + b" ", PUBLIC, NOW),
@@ -56,17 +56,19 @@ def test_what_the_worker_signed_is_proven() -> None:
         ({}, BODY, PUBLIC, NOW),
     ],
 )
-def test_anything_else_is_not(given: dict[str, str], body: bytes, key: str, now: int) -> None:
+def test_invalid_webhook_signature_is_refused(
+    signed_headers: dict[str, str], body: bytes, key: str, now: int
+) -> None:
     """Another key, body, id or time, an old call, a missing or broken signature, no key to check with."""
-    assert not proven(given, body, key, now)
+    assert not proven(signed_headers, body, key, now)
 
 
-def post(url: str, body: bytes, given: dict[str, str]) -> int:
-    return int(urllib3.request("POST", url, body=body, headers=given, retries=False).status)
+def post(url: str, body: bytes, http_headers: dict[str, str]) -> int:
+    return int(urllib3.request("POST", url, body=body, headers=http_headers, retries=False).status)
 
 
-def test_calls_are_told_to_whoever_waits_for_their_contract() -> None:
-    """A proven call about another contract is passed over; a false one is refused and not told."""
+def test_webhook_reaches_the_waiter_of_its_contract() -> None:
+    """A valid call about another contract is ignored; an invalid one is refused and not reported."""
     now = int(time.time())
     mine, other = BODY, BODY.replace(b'"c"', b'"d"')
     with Listener(PUBLIC) as listener:
@@ -80,8 +82,8 @@ def test_calls_are_told_to_whoever_waits_for_their_contract() -> None:
         assert listener.wait("c", 0.05) is None
 
 
-def test_a_body_beyond_the_bound_is_not_read() -> None:
-    """Its length is refused before a byte of it is held."""
+def test_oversized_body_is_not_read() -> None:
+    """An oversized body is refused by its length before any of it is read."""
     with Listener(PUBLIC) as listener:
         answer = urllib3.request(
             "POST", listener.url, headers={"Content-Length": str(MOST_BODY + 1)}, body=b"x", retries=False

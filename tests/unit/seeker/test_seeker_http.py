@@ -1,4 +1,4 @@
-"""The real transport against real sockets that misbehave."""
+"""The real transport against misbehaving sockets."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import pytest
 
-from worker.errors import BadRequest
-from worker.seeker.http import Answer, Dropped, Http, checked_url, host_of, origin_of
+from worker.core.errors import BadRequest
+from worker.seeker.http import ConnectionDropped, HttpAnswer, HttpTransport, checked_url, host_of, origin_of
 
 
 @contextmanager
 def served(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
-    """A server that gives one raw answer per connection, then closes it."""
+    """A server that sends one raw response per connection, then closes it."""
     server = socket.create_server(("127.0.0.1", 0))
     got: list[bytes] = []
 
@@ -39,11 +39,11 @@ def served(*answers: bytes) -> Iterator[tuple[str, list[bytes]]]:
         thread.join(6)
 
 
-def test_an_answer_comes_whole() -> None:
+def test_response_is_read_whole() -> None:
     """Status, lower-case headers and body of any status."""
     raw = b"HTTP/1.1 503 No\r\nRetry-After: 7\r\nContent-Length: 2\r\n\r\n{}"
     with served(raw) as (url, got):
-        answer = Http().send("POST", url + "/x", body=b"in", headers={"X-A": "b"})
+        answer = HttpTransport().send("POST", url + "/x", body=b"in", headers={"X-A": "b"})
     assert (answer.status, answer.body, answer.retry_after) == (503, b"{}", 7.0)
     assert b"X-A: b" in got[0]
     assert b"Accept-Encoding: identity" in got[0]
@@ -59,51 +59,54 @@ def test_an_answer_comes_whole() -> None:
         b"no http at all\r\n\r\n",
     ],
 )
-def test_half_an_answer_is_none(raw: bytes) -> None:
-    """A cut answer may have been acted on: it is dropped, and the request is not sent again by itself."""
+def test_truncated_response_is_refused(raw: bytes) -> None:
+    """A truncated response may have been acted on: it is discarded and the request is not retried."""
     with served(raw, raw) as (url, got):
-        with pytest.raises(Dropped) as raised:
-            Http().send("GET", url)
+        with pytest.raises(ConnectionDropped) as raised:
+            HttpTransport().send("GET", url)
         assert raised.value.received
     assert len(got) == 1
 
 
 def test_redirects_are_not_followed() -> None:
-    """A payment or a contract id goes where it was sent and nowhere else."""
+    """A payment or a contract id is sent only to the original address."""
     raw = b"HTTP/1.1 307 Away\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
     with served(raw) as (url, _):
-        assert Http().send("GET", url).status == 307
+        assert HttpTransport().send("GET", url).status == 307
 
 
-def test_an_answer_without_end_is_dropped() -> None:
-    """More bytes than allowed are not held."""
+def test_endless_response_is_dropped() -> None:
+    """The body is dropped above the size limit."""
     raw = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n" + b"x" * 1000
-    with served(raw) as (url, _), pytest.raises(Dropped):
-        Http().send("GET", url, most=999)
+    with served(raw) as (url, _), pytest.raises(ConnectionDropped):
+        HttpTransport().send("GET", url, most=999)
 
 
-def test_a_silent_server_is_dropped() -> None:
-    """No answer within the time is none."""
-    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(Dropped):
-        Http(read_seconds=0.2).send("GET", f"http://127.0.0.1:{server.getsockname()[1]}")
+def test_silent_server_times_out() -> None:
+    """A server that does not answer in time counts as no answer."""
+    with socket.create_server(("127.0.0.1", 0)) as server, pytest.raises(ConnectionDropped):
+        HttpTransport(read_seconds=0.2).send("GET", f"http://127.0.0.1:{server.getsockname()[1]}")
 
 
-def test_nobody_there_received_nothing() -> None:
-    """A refused connection is told apart from a lost one."""
+def test_refused_connection_sent_nothing() -> None:
+    """A refused connection is distinguished from a lost one."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    with pytest.raises(Dropped) as raised:
-        Http().send("GET", f"http://127.0.0.1:{port}")
+    with pytest.raises(ConnectionDropped) as raised:
+        HttpTransport().send("GET", f"http://127.0.0.1:{port}")
     assert not raised.value.received
 
 
-def test_a_stream_comes_by_lines() -> None:
-    """Lines as they are, whatever the pieces were; its end is its end."""
+def test_stream_is_read_by_lines() -> None:
+    """Lines are returned as sent, however they were split; the stream's end ends the iteration."""
     raw = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nid: 1\r\ndata: a\n\n"
     with served(raw) as (url, _):
-        assert list(Http().lines(url, {})) == ["id: 1", "data: a", ""]
-    with served(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, _), pytest.raises(Dropped):
-        list(Http().lines(url, {}))
+        assert list(HttpTransport().lines(url, {})) == ["id: 1", "data: a", ""]
+    with (
+        served(b"HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n") as (url, _),
+        pytest.raises(ConnectionDropped),
+    ):
+        list(HttpTransport().lines(url, {}))
 
 
 @pytest.mark.parametrize(
@@ -122,21 +125,21 @@ def test_a_stream_comes_by_lines() -> None:
         "http://worker.example",
     ],
 )
-def test_addresses_that_are_not_used(url: str) -> None:
-    """Malformed, with credentials, or plain HTTP to somebody else's machine."""
+def test_forbidden_addresses_are_refused(url: str) -> None:
+    """Malformed, with credentials, or plain HTTP to another machine."""
     with pytest.raises(BadRequest):
         checked_url(url)
 
 
-def test_addresses_that_are_used() -> None:
-    """HTTPS anywhere, plain HTTP on this machine, and elsewhere only when it is allowed."""
+def test_allowed_addresses_are_used() -> None:
+    """HTTPS to any host, plain HTTP to this machine, and plain HTTP elsewhere only if allowed."""
     assert checked_url("https://worker.example/hire/") == "https://worker.example/hire"
     assert checked_url("http://127.0.0.1:8000") == "http://127.0.0.1:8000"
     assert checked_url("http://worker:8000", plain_http=True) == "http://worker:8000"
 
 
 def test_hosts_and_origins() -> None:
-    """Ports and schemes make another origin; broken addresses are nobody's."""
+    """A different port or scheme is another origin; malformed addresses have none."""
     assert origin_of("https://A.example/x") == origin_of("https://a.example:443")
     assert origin_of("http://a.example") != origin_of("https://a.example")
     assert origin_of("https://a.example:8443") != origin_of("https://a.example")
@@ -144,7 +147,7 @@ def test_hosts_and_origins() -> None:
     assert origin_of("https://[broken") == ("", "", 0)
 
 
-def test_bodies_that_are_no_objects() -> None:
-    """Junk, lists and bottomless nesting are no document."""
+def test_non_object_bodies_are_refused() -> None:
+    """Junk, lists and deeply nested JSON are refused."""
     for body in (b"", b"[]", b"\xff", b"{" * 100, b"[" * 100_000):
-        assert Answer(200, {}, body).document() is None
+        assert HttpAnswer(200, {}, body).document() is None

@@ -1,4 +1,4 @@
-"""The key signs what it should and is never shown."""
+"""The key signs the right documents and is never shown."""
 
 from __future__ import annotations
 
@@ -9,61 +9,63 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.seller import SEEKER, SEEKER_KEY, Got, Seller
+from tests.fakes.fake_worker import SEEKER, SEEKER_KEY, FakeWorker, ReceivedRequest
 from worker.contracts.signatures import recover_digest, recover_text
-from worker.errors import BadRequest
-from worker.payments.networks import BASE_SEPOLIA
-from worker.payments.offer import mismatch, signature_mismatch
-from worker.payments.wire import decode_payment, decode_v1_payment
+from worker.core.errors import BadRequest
 from worker.seeker.demand import Demand, read_asking
 from worker.seeker.wallet import Wallet
+from worker.x402.networks import BASE_SEPOLIA
+from worker.x402.offer import mismatch, signature_mismatch
+from worker.x402.wire import decode_payment, decode_v1_payment
 
 NOW = 1_700_000_000
 
 
 def demand(version: int = 2) -> Demand:
-    asked = Seller().ask(Got("POST", "/execute", {}, b""))
+    asked = FakeWorker().ask(ReceivedRequest("POST", "/execute", {}, b""))
     [found] = read_asking(asked.headers if version == 2 else {}, asked.body).demands
     return found
 
 
-def test_a_payment_is_what_our_own_door_takes() -> None:
-    """The worker's own reading, comparison and signature check accept it."""
+def test_v2_payment_is_accepted_by_our_worker() -> None:
+    """The worker's own parser, comparison and signature check accept the payment."""
     signed = Wallet(SEEKER_KEY).sign_payment(demand(), BASE_SEPOLIA, NOW)
     payment = decode_payment(signed.value)
-    offer = Seller().offer()
+    offer = FakeWorker().offer()
     assert mismatch(payment, offer, NOW) is None
     assert signature_mismatch(payment, offer, recover_digest) is None
     assert (signed.header, signed.amount, signed.valid_before_s) == ("PAYMENT-SIGNATURE", 500_000, NOW + 600)
 
 
-def test_a_payment_of_the_first_version_too() -> None:
+def test_v1_payment_is_accepted_by_our_worker() -> None:
     """X-PAYMENT carries scheme, network name and the same authorization."""
     signed = Wallet(SEEKER_KEY).sign_payment(demand(1), BASE_SEPOLIA, NOW)
-    offer = Seller().offer()
+    offer = FakeWorker().offer()
     payment = decode_v1_payment(signed.value, offer.requirements())
     assert mismatch(payment, offer, NOW) is None
     assert signature_mismatch(payment, offer, recover_digest) is None
     assert signed.header == "X-PAYMENT"
 
 
-def test_no_two_payments_share_a_nonce_or_an_identifier() -> None:
-    """Signing twice makes two payments, which is why it is done once."""
+def test_nonces_and_identifiers_are_unique() -> None:
+    """Signing twice makes two payments, so each payment is signed once."""
     wallet = Wallet(SEEKER_KEY)
-    made = [wallet.sign_payment(demand(), BASE_SEPOLIA, NOW) for _ in range(5)]
-    assert len({each.nonce for each in made}) == 5
-    assert len({decode_payment(each.value).identifier for each in made}) == 5
+    payments = [wallet.sign_payment(demand(), BASE_SEPOLIA, NOW) for _ in range(5)]
+    assert len({each.nonce for each in payments}) == 5
+    assert len({decode_payment(each.value).identifier for each in payments}) == 5
 
 
-def test_extensions_are_echoed_and_only_an_id_is_added() -> None:
+def test_extensions_are_echoed_with_an_id() -> None:
     """Servers compare the echo with what they declared."""
-    given = demand()
-    sent = json.loads(base64.b64decode(Wallet(SEEKER_KEY).sign_payment(given, BASE_SEPOLIA, NOW).value))
+    payment_required = demand()
+    sent = json.loads(
+        base64.b64decode(Wallet(SEEKER_KEY).sign_payment(payment_required, BASE_SEPOLIA, NOW).value)
+    )
     entry = sent["extensions"]["payment-identifier"]
     assert len(entry["info"].pop("id")) == 36
-    assert sent["extensions"] == dict(given.extensions)
-    assert sent["accepted"] == dict(given.accepted)
-    plain = replace(given, extensions={"other": {"info": 5}})
+    assert sent["extensions"] == dict(payment_required.extensions)
+    assert sent["accepted"] == dict(payment_required.accepted)
+    plain = replace(payment_required, extensions={"other": {"info": 5}})
     sent = json.loads(base64.b64decode(Wallet(SEEKER_KEY).sign_payment(plain, BASE_SEPOLIA, NOW).value))
     assert sent["extensions"] == {"other": {"info": 5}}
 
@@ -75,8 +77,8 @@ def test_a_contract_is_signed_as_text() -> None:
     assert recover_text(text, wallet.sign_contract(text)) == SEEKER == wallet.address
 
 
-def test_the_key_is_never_shown() -> None:
-    """Neither repr nor a refusal repeats it."""
+def test_key_is_never_shown() -> None:
+    """Neither repr nor an error message contains the key."""
     assert SEEKER_KEY[2:] not in repr(Wallet(SEEKER_KEY))
     bad = "ab" * 31
     with pytest.raises(BadRequest) as raised:
@@ -85,8 +87,8 @@ def test_the_key_is_never_shown() -> None:
     assert raised.value.__suppress_context__
 
 
-def test_keys_come_from_files(tmp_path: Path) -> None:
-    """Plain hex, with or without 0x and line end, or the local.json of a worker on this machine."""
+def test_keys_are_read_from_files(tmp_path: Path) -> None:
+    """Plain hex, with or without 0x and line end, or a local worker's local.json."""
     for text in (SEEKER_KEY, SEEKER_KEY[2:] + "\n", json.dumps({"seeker_key": SEEKER_KEY})):
         (tmp_path / "key").write_text(text)
         assert Wallet.from_file(tmp_path / "key").address == SEEKER

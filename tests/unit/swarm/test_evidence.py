@@ -1,4 +1,4 @@
-"""Evidence beside a candidate, against an independent statement of what a kernel accepts."""
+"""Evidence sent with a candidate, against an independent statement of what a kernel accepts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(60)).decode()
 
 
 def kernel_sees_media(content: str) -> bool:
-    """The kernel's test: data URIs, and whole runs of 64 and more that decode to a media header."""
+    """The kernel's media test: data URIs, and runs of 64 or more that decode to a media header."""
     lowered = content.lower()
     if any(f"data:{kind}/" in lowered for kind in ("image", "video", "audio")):
         return True
@@ -82,8 +82,8 @@ def only(mime: str, content: str, contract: TaskContract = CONTRACT) -> InlineEv
 
 
 @pytest.mark.parametrize("mime", DEFAULT_MIMES)
-def test_good_pieces_pass_untouched(mime: str) -> None:
-    """What a kernel accepts goes out as it is, without a note."""
+def test_valid_evidence_is_unchanged(mime: str) -> None:
+    """Evidence that a kernel accepts is sent unchanged, without a note."""
     piece = InlineEvidence(mime, '{"a": 1}')
     assert prepare([piece], [REF], CONTRACT) == evidence.Evidence((piece,), (REF,), ())
 
@@ -104,24 +104,24 @@ def test_good_pieces_pass_untouched(mime: str) -> None:
         ("text/csv; header=present", "a,b", "text/csv"),
     ],
 )
-def test_types_are_converted_to_the_exact_spelling(mime: str, content: str, sent: str) -> None:
-    """Parameters, case, relatives of JSON and text are mapped; JSON that does not parse goes as text."""
+def test_media_types_are_normalised(mime: str, content: str, sent: str) -> None:
+    """Parameters, case and JSON or text variants are normalised; JSON that does not parse is sent as text."""
     assert only(mime, content) == InlineEvidence(sent, content)
 
 
 @pytest.mark.parametrize(
     "mime", ["image/png", "IMAGE/PNG", "video/mp4", "audio/ogg", "application/pdf", "", "x"]
 )
-def test_media_and_binary_types_are_left_out_with_a_note(mime: str) -> None:
-    """Even an allowlist that names a picture type does not let it through."""
+def test_binary_types_are_dropped_with_a_note(mime: str) -> None:
+    """Even an allowlist that contains an image type does not permit it."""
     allowing = replace(CONTRACT, mimes=(*DEFAULT_MIMES, "image/png", "IMAGE/PNG"))
     result = prepare([InlineEvidence(mime, "x")], [], allowing)
     assert result.inline == ()
     assert len(result.notes) == 1
 
 
-def test_the_contracts_allowlist_rules() -> None:
-    """Another type passes when listed; without text/plain another text type serves, else none."""
+def test_contract_allowlist_is_applied() -> None:
+    """Another type passes if listed; otherwise another text type replaces text/plain, or none."""
     pdf = replace(CONTRACT, mimes=("application/pdf", "text/markdown"))
     assert only("application/pdf", "x", pdf).mime == "application/pdf"
     assert only("text/plain", "x", pdf).mime == "text/markdown"
@@ -130,7 +130,7 @@ def test_the_contracts_allowlist_rules() -> None:
 
 
 def test_the_byte_limit_is_exact_and_cuts_whole_characters() -> None:
-    """65536 bytes pass, more are cut at a character's border and marked."""
+    """65536 bytes pass; longer text is cut at a character boundary and marked."""
     assert only("text/plain", "x" * 65536).content == "x" * 65536
     for text in ("x" * 65537, "é" * 40000, "\U0001f600" * 20000, "a" + "€" * 30000):
         piece = only("text/plain", text)
@@ -139,8 +139,8 @@ def test_the_byte_limit_is_exact_and_cuts_whole_characters() -> None:
         assert text.startswith(piece.content.removesuffix("\n[cut]"))
 
 
-def test_json_that_must_be_cut_becomes_text() -> None:
-    """Cut JSON would not parse, so it goes as text or not at all."""
+def test_truncated_json_becomes_text() -> None:
+    """Truncated JSON would not parse, so it is sent as text or not at all."""
     content = json.dumps(["x" * 70000])
     assert only("application/json", content).mime == "text/plain"
     json_only = replace(CONTRACT, mimes=("application/json",))
@@ -170,7 +170,7 @@ def test_json_that_must_be_cut_becomes_text() -> None:
     ],
 )
 def test_media_inside_text_is_removed(media: str) -> None:
-    """What the kernel would see as media is replaced; the words around it and the JSON stay."""
+    """Text that the kernel would treat as media is replaced; the surrounding text and JSON stay."""
     assert kernel_sees_media(media)
     assert evidence.carries_media(media)
     piece = only("text/plain", f"before {media} after")
@@ -197,19 +197,19 @@ def test_media_inside_text_is_removed(media: str) -> None:
         base64.b64encode(b"x" * 60).decode(),
     ],
 )
-def test_harmless_runs_stay(text: str) -> None:
-    """Hashes, long words, short runs and other base64 are left alone."""
+def test_ordinary_long_text_is_kept(text: str) -> None:
+    """Hashes, long words, short runs and other base64 are left unchanged."""
     assert not evidence.carries_media(text)
     assert only("text/plain", text).content == text
 
 
-def test_half_a_character_is_replaced() -> None:
-    """A lone surrogate from an agent does not reach the wire."""
+def test_lone_surrogate_is_replaced() -> None:
+    """A lone surrogate from an agent is not sent."""
     only("text/plain", "a\ud800b").content.encode()
 
 
-def test_the_event_as_a_whole_stays_within_its_limit() -> None:
-    """Many full pieces are sent while there is room, the last is cut, the rest left out with notes."""
+def test_event_size_limit_holds() -> None:
+    """Many whole pieces are sent while they fit, the last is cut, the rest are dropped with notes."""
     pieces = [InlineEvidence("text/plain", "x" * 65536)] * 4
     result = prepare(pieces, [REF], CONTRACT, ["t" * 36, "e" * 43])
     assert 120_000 < event_size(result) <= evidence.MAX_EVENT_BYTES - evidence.EVENT_RESERVE
@@ -217,7 +217,7 @@ def test_the_event_as_a_whole_stays_within_its_limit() -> None:
     assert len(result.notes) == 3
 
 
-def test_escapes_count_in_the_event() -> None:
+def test_escapes_count_towards_the_event_size() -> None:
     """Content that grows sixfold when escaped is cut to what fits."""
     result = prepare([InlineEvidence("text/plain", "\x01" * 65536)] * 3, [], CONTRACT)
     assert result.inline
@@ -225,13 +225,13 @@ def test_escapes_count_in_the_event() -> None:
 
 
 def test_huge_ids_leave_no_room_but_no_error() -> None:
-    """When the ids alone fill the event nothing else is added."""
+    """If the ids alone fill the event, nothing else is added."""
     result = prepare([InlineEvidence("text/plain", "x" * 100)], [REF], CONTRACT, ["i" * 200_000])
     assert (result.inline, result.refs) == ((), ())
 
 
 def test_references_obey_the_verify_budget() -> None:
-    """No more references than the task's verify budget can pay for; without a budget the event decides."""
+    """The task's verify budget limits the references; without a budget the event size does."""
     refs = [replace(REF, uri=f"u/{i}") for i in range(500)]
     assert len(prepare([], refs, replace(CONTRACT, max_refs=5)).refs) == 5
     assert prepare([], refs, replace(CONTRACT, max_refs=0)).refs == ()
@@ -252,8 +252,8 @@ def test_references_obey_the_verify_budget() -> None:
         replace(REF, uri="\ud800"),
     ],
 )
-def test_references_that_a_kernel_cannot_read_are_left_out(bad: ArtifactRef) -> None:
-    """A blank digest, a wrong number or half a character costs one reference, not the candidate."""
+def test_unreadable_references_are_dropped(bad: ArtifactRef) -> None:
+    """A blank digest, an invalid number or half a character drops one reference, not the candidate."""
     result = prepare([], [bad, REF], CONTRACT)
     assert result.refs == (REF,)
     assert len(result.notes) == 1
@@ -273,10 +273,10 @@ _PIECES = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(_PIECES, max_size=5), st.integers(0, 70000), st.sets(st.sampled_from(DEFAULT_MIMES)))
-def test_whatever_goes_in_only_acceptable_evidence_comes_out(
+def test_evidence_is_always_acceptable_to_the_kernel(
     pieces: list[InlineEvidence], limit: int, mimes: set[str]
 ) -> None:
-    """Every piece that goes out passes the kernel's own rules, and so does the sum."""
+    """Every piece sent passes the kernel's own rules, and so does the total size."""
     contract = replace(CONTRACT, max_inline_bytes=min(limit, 65536), mimes=tuple(sorted(mimes)))
     result = prepare(pieces, [REF], contract)
     assert all(kernel_accepts(piece, contract.mimes, contract.max_inline_bytes) for piece in result.inline)

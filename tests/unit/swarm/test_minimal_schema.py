@@ -14,8 +14,8 @@ VECTORS = json.loads((Path(__file__).parent / "vectors" / "wattswarm-verify.json
 
 
 @pytest.mark.parametrize("case", VECTORS["schema_minimal"], ids=lambda case: json.dumps(case["schema"]))
-def test_the_kernels_vectors_hold(case: dict[str, Any]) -> None:
-    """Every verdict observed at a kernel is ours too."""
+def test_kernels_schema_vectors_pass(case: dict[str, Any]) -> None:
+    """Every verdict observed at a kernel is reproduced."""
     assert (minimal_schema.check(case["value"], case["schema"]) == []) is case["valid"]
 
 
@@ -58,12 +58,12 @@ def test_the_kernels_vectors_hold(case: dict[str, Any]) -> None:
         ({"enum": [1], "minimum": 5, "pattern": "x", "$ref": "#/nowhere", "not": {}}, 3, True),
     ],
 )  # fmt: skip
-def test_only_the_subset_counts(schema: Any, value: Any, valid: bool) -> None:
+def test_only_the_supported_keywords_count(schema: Any, value: Any, valid: bool) -> None:
     """Types, required keys and property types decide as in the kernel; everything else is ignored."""
     assert (minimal_schema.check(value, schema) == []) is valid
 
 
-def test_every_mistake_is_named() -> None:
+def test_every_violation_is_named() -> None:
     """The list names the missing key and the key of the wrong type."""
     wrong = minimal_schema.check(
         {"n": "x"}, {"type": "object", "required": ["a"], "properties": {"n": {"type": "number"}}}
@@ -90,8 +90,8 @@ def test_long_keys_are_shortened_in_messages() -> None:
         {"required": ["a"], "properties": {"a": {"type": "uuid"}}},
     ],
 )
-def test_impossible_schemas_are_recognised(schema: Any) -> None:
-    """A schema that contradicts itself is found out, and indeed no sample value fits it."""
+def test_unsatisfiable_schemas_are_detected(schema: Any) -> None:
+    """A contradictory schema is detected, and indeed no sample value fits it."""
     assert minimal_schema.impossible(schema)
     for value in (None, True, 1, 1.5, "", [], {}, {"a": 1}, {"a": "x"}, {"a": None}):
         assert minimal_schema.check(value, schema)
@@ -108,7 +108,7 @@ def test_impossible_schemas_are_recognised(schema: Any) -> None:
         ({"type": "object", "required": ["a"], "properties": {"a": True}}, {"a": 1}),
     ],
 )
-def test_possible_schemas_are_not_refused(schema: Any, value: Any) -> None:
-    """A schema with at least one fitting value is never called impossible."""
+def test_satisfiable_schemas_are_accepted(schema: Any, value: Any) -> None:
+    """A schema that at least one value satisfies is never reported as unsatisfiable."""
     assert minimal_schema.check(value, schema) == []
     assert minimal_schema.impossible(schema) is None

@@ -12,15 +12,19 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from worker.swarm import policies, serde
-from worker.swarm.policies import Binding, PolicyRefused, Verdict, evaluate, require_binding
+from worker.swarm.policies import PolicyBinding, PolicyRefused, Verdict, evaluate, require_binding
 
 VECTORS = json.loads((Path(__file__).parent / "vectors" / "wattswarm-verify.json").read_text())
 SCHEMA = {"type": "object", "required": ["answer"], "properties": {"answer": {"type": "string"}}}
 A, B, C = policies.SCHEMA_ONLY, policies.SCHEMA_THRESHOLDS, policies.CROSSCHECK
 
 
-def bound(policy_id: str, params: Any = None, policy_hash: str | None = None, version: str = "1") -> Binding:
-    return Binding(policy_id, version, policy_hash or policies.KERNEL_HASHES.get(policy_id, "0" * 64), params)
+def bound(
+    policy_id: str, params: Any = None, policy_hash: str | None = None, version: str = "1"
+) -> PolicyBinding:
+    return PolicyBinding(
+        policy_id, version, policy_hash or policies.KERNEL_HASHES.get(policy_id, "0" * 64), params
+    )
 
 
 def result_hash(verdict: Verdict, policy_hash: str, **ids: str) -> str:
@@ -37,7 +41,7 @@ def result_hash(verdict: Verdict, policy_hash: str, **ids: str) -> str:
 
 
 @pytest.mark.parametrize("spec", VECTORS["policies"], ids=lambda spec: spec["policy_id"])
-def test_the_constants_are_the_hashes_of_the_specifications(spec: dict[str, str]) -> None:
+def test_policy_hashes_match_their_specifications(spec: dict[str, str]) -> None:
     """Each constant is sha256 of the exact specification bytes."""
     computed = hashlib.sha256(spec["spec_bytes_utf8"].encode()).hexdigest()
     assert policies.KERNEL_HASHES[spec["policy_id"]] == spec["policy_hash"] == computed
@@ -90,7 +94,7 @@ NO_SUMMARY_HASH = "b447fcd8683d0648ce616753bb62c83d7128547c76b9058486a9f282197f9
          "cf8986218f253578612f56397afdc6f0cad9bf02861fb5f1f282227ae7e1ab72"),
     ],
 )  # fmt: skip
-def test_worked_results(
+def test_result_hash_examples(
     policy_id: str,
     output: str,
     params: str,
@@ -99,15 +103,15 @@ def test_worked_results(
     codes: list[int],
     expected_hash: str,
 ) -> None:
-    """Verdict, score, codes and result hash equal what the reference runtime answered."""
+    """Verdict, score, codes and result hash equal the reference runtime's answer."""
     verdict = evaluate(bound(policy_id, serde.loads(params)), serde.loads(output), SCHEMA)
     assert (verdict.passed, verdict.score, list(verdict.reason_codes)) == (passed, score, codes)
     assert verdict.status == ("passed" if passed else "failed")
     assert result_hash(verdict, policies.KERNEL_HASHES[policy_id]) == expected_hash
 
 
-def test_the_documents_example_has_its_known_result_hash() -> None:
-    """The documents' elided hash, computed with the real policy hash."""
+def test_specification_example_has_its_result_hash() -> None:
+    """The specification's elided hash, computed with the real policy hash."""
     verdict = Verdict(True, 1.0, (100,), "passed")
     computed = result_hash(
         verdict, policies.KERNEL_HASHES[A], candidate_id="cand-7a3f", execution_id="exec-4f2a9c"
@@ -115,7 +119,7 @@ def test_the_documents_example_has_its_known_result_hash() -> None:
     assert computed == "a5bf7937f7457c29e4b5c701b801669f1ec273f3e0e585e69e9a3745d37f40bb"
 
 
-def test_the_result_hash_covers_non_ascii_ids_unescaped() -> None:
+def test_result_hash_keeps_non_ascii_ids_unescaped() -> None:
     """Ids are hashed as UTF-8, with keys in sorted order and the score as a float."""
     verdict = Verdict(True, 1, (100,), "passed")
     preimage = (
@@ -127,7 +131,7 @@ def test_the_result_hash_covers_non_ascii_ids_unescaped() -> None:
 
 
 def test_a_stricter_schema_check_only_fails_more() -> None:
-    """A failed full check turns 100 into 101 with the policy's own failing score, and passes nothing."""
+    """A failed full check replaces 100 by 101 with the policy's failing score, and never adds a pass."""
     good = {"answer": "x", "check_summary": "ok"}
     for policy_id, score in ((A, 0.0), (B, 0.2), (C, 0.3)):
         strict = evaluate(bound(policy_id, {}), good, SCHEMA, full_schema_ok=False)
@@ -144,7 +148,7 @@ def test_a_stricter_schema_check_only_fails_more() -> None:
         ([203, 200], "failed", (100, 200, 203)),
     ],
 )
-def test_evidence_that_cannot_be_read_or_differs_spoils_a_pass(
+def test_unreadable_or_changed_evidence_prevents_a_pass(
     codes: list[int], status: str, shown: tuple[int, ...]
 ) -> None:
     """Unreadable evidence is inconclusive with 200 to 202, a wrong digest fails; the score is zero."""
@@ -153,15 +157,15 @@ def test_evidence_that_cannot_be_read_or_differs_spoils_a_pass(
 
 
 def test_evidence_never_improves_a_verdict() -> None:
-    """No finding leaves the verdict alone; a failed verdict stays failed and keeps its score."""
+    """Without findings the verdict is unchanged; a failed verdict stays failed and keeps its score."""
     good = evaluate(bound(A, {}), {"answer": "x"}, SCHEMA)
     assert policies.with_evidence(good, []) is good
     bad = evaluate(bound(C, {}), {"answer": "x"}, SCHEMA)
     assert policies.with_evidence(bad, [200]) == Verdict(False, 0.3, (100, 104, 200), "failed")
 
 
-def test_kernel_bindings_are_accepted_exactly() -> None:
-    """Each constant is accepted whatever the parameters say; they are no part of the hash."""
+def test_kernel_policy_bindings_are_accepted() -> None:
+    """Each constant is accepted whatever the parameters are; they are not part of the hash."""
     for policy_id in policies.KERNEL_HASHES:
         for params in ({}, None, [], {"max_len": 3}):
             require_binding(bound(policy_id, params))
@@ -187,10 +191,10 @@ def test_kernel_bindings_are_accepted_exactly() -> None:
          policies.KERNEL_HASHES[A]),
     ],
 )  # fmt: skip
-def test_a_refused_binding_says_which_part_is_wrong_and_what_is_accepted(
-    binding: Binding, field: str, text: str, accepted: str
+def test_refused_binding_names_the_wrong_part(
+    binding: PolicyBinding, field: str, text: str, accepted: str
 ) -> None:
-    """The refusal is 400, starts like the reference's, names the field and lists what would pass."""
+    """The refusal is 400, begins like the reference's, names the field and lists the accepted values."""
     with pytest.raises(PolicyRefused) as caught:
         require_binding(binding)
     problem = caught.value
@@ -200,8 +204,8 @@ def test_a_refused_binding_says_which_part_is_wrong_and_what_is_accepted(
     assert accepted in problem.details["expected"]
 
 
-def test_the_documents_hash_over_id_and_parameters_is_accepted_with_its_prefix_only() -> None:
-    """In the documents' form the hash may be the constant, or sha256 of id and compact sorted parameters."""
+def test_specification_hash_is_accepted_with_its_prefix_only() -> None:
+    """In the specification's dialect the hash is the constant, or sha256 of id and compact sorted params."""
     params = {"min_confidence": 1e-7, "max_len": 5, "é": "ü"}
     preimage = B + '{"max_len":5,"min_confidence":1e-7,"é":"ü"}'
     derived = hashlib.sha256(preimage.encode()).hexdigest()
@@ -215,8 +219,8 @@ def test_the_documents_hash_over_id_and_parameters_is_accepted_with_its_prefix_o
         require_binding(bound(A, params, "sha256:" + derived))
 
 
-def test_the_operators_own_hashes_are_accepted_for_their_policy_only() -> None:
-    """A further hash counts for its policy, in both spellings, however the operator wrote it."""
+def test_operators_own_hashes_are_accepted_per_policy() -> None:
+    """An additional hash applies to its policy only, with and without prefix, however it is configured."""
     own = "ab" * 32
     for written in (own, "sha256:" + own):
         accepted = {A: [written]}
@@ -227,12 +231,12 @@ def test_the_operators_own_hashes_are_accepted_for_their_policy_only() -> None:
 
 
 def test_an_unknown_policy_is_never_evaluated() -> None:
-    """Evaluation refuses a policy it does not know even when nobody checked the binding."""
+    """Evaluation refuses an unknown policy even if the binding was not checked."""
     with pytest.raises(PolicyRefused):
         evaluate(bound("vp.nope.v1", {}), {}, {})
 
 
-# The kernel's rules once more, in other words, and without our modules: what a kernel computes for itself
+# The kernel's rules, reimplemented without our modules: what a kernel computes for itself
 # when a runtime says "passed".
 
 _KINDS = {"object": dict, "string": str, "boolean": bool, "array": list, "null": type(None)}
@@ -285,22 +289,22 @@ def _kernel_length(value: Any) -> int:
 def _kernel_passes(policy_id: str, output: Any, schema: Any, params: Any) -> bool:
     if not _kernel_schema_holds(schema, output):
         return False
-    given = params if type(params) is dict else {}
+    parameters = params if type(params) is dict else {}
     fields = output if type(output) is dict else {}
     if policy_id == B:
-        least = given.get("min_confidence")
+        least = parameters.get("min_confidence")
         if type(least) in (int, float):
             confidence = fields.get("confidence")
             if (float(confidence) if type(confidence) in (int, float) else 0.0) < float(least):
                 return False
-        most = given.get("max_len")
+        most = parameters.get("max_len")
         if type(most) is int and 0 <= most < 2**64 and _kernel_length(output) > most:
             return False
     if policy_id == C:
         summary = fields.get("check_summary")
         if type(summary) is not str or all(ch.isspace() and ch not in "\x1c\x1d\x1e\x1f" for ch in summary):
             return False
-        least = given.get("min_score")
+        least = parameters.get("min_score")
         if type(least) in (int, float) and float(least) > 0.9:
             return False
     return True
@@ -353,10 +357,10 @@ _ALLOWED = {A: {100, 101}, B: {100, 101, 102, 103}, C: {100, 101, 104, 105}}
 @example(B, {"confidence": 1e-05}, {}, {"max_len": 21}, True, set())
 @example(B, {"confidence": float(2**53)}, {}, {"min_confidence": 2**53 + 1}, True, set())
 @example(C, {"check_summary": "\x1c"}, {}, {}, True, set())
-def test_our_passed_never_contradicts_the_kernel(
+def test_pass_verdicts_agree_with_the_kernel(
     policy_id: str, output: Any, schema: Any, params: Any, full_ok: bool, found: set[int]
 ) -> None:
-    """We pass what the kernel passes, with extras less, and the answer obeys the kernel's form."""
+    """We pass only what the kernel passes, minus our extra checks; the answer follows the kernel's format."""
     sent = serde.loads(serde.response([output, schema, params]))
     plain = evaluate(bound(policy_id, sent[2]), sent[0], sent[1])
     assert plain.passed == _kernel_passes(policy_id, *sent)

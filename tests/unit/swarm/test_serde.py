@@ -1,4 +1,4 @@
-"""Rendering and reading JSON as the kernel does."""
+"""Rendering and parsing JSON as the kernel does."""
 
 from __future__ import annotations
 
@@ -46,28 +46,28 @@ from worker.swarm import serde
     ],
 )
 def test_numbers_are_rendered_as_rust_prints_them(text: str, rendered: str) -> None:
-    """Integers stay integers inside i64 and u64, floats are shortest, exponents signed and unpadded."""
+    """Integers stay integers within i64 and u64; floats are shortest, with signed, unpadded exponents."""
     assert serde.compact(serde.loads(text)) == rendered.encode()
     assert serde.compact(serde.loads(f'{{"a":[{text}]}}')) == f'{{"a":[{rendered}]}}'.encode()
 
 
 def test_integers_of_an_agent_beyond_u64_become_floats() -> None:
-    """A Python integer that the kernel cannot hold is rendered as the float that the kernel would read."""
+    """A Python integer outside the kernel's range is rendered as the float that the kernel would read."""
     assert serde.compact([2**64, -(2**63) - 1, 2**64 - 1]) == (
         b"[1.8446744073709552e+19,-9.223372036854776e+18,18446744073709551615]"
     )
 
 
 def test_keys_are_sorted_by_code_point_not_by_utf16() -> None:
-    """An astral key comes after U+FFFF neighbours, as in UTF-8 byte order."""
+    """An astral key sorts after its U+FFFF neighbours, as in UTF-8 byte order."""
     assert serde.compact({"\U0001f600": 1, "\uffee": 2, "b": 3, "a": 4, "B": 5}) == (
         '{"B":5,"a":4,"b":3,"\uffee":2,"\U0001f600":1}'.encode()
     )
 
 
 @pytest.mark.parametrize("odd", [False, True])
-def test_strings_are_escaped_as_little_as_serde_does(odd: bool) -> None:
-    """Only quotes, backslashes and control characters are escaped, on the quick way and on the exact way."""
+def test_strings_are_escaped_like_serde(odd: bool) -> None:
+    """Only quotes, backslashes and control characters are escaped, on the fast and on the exact path."""
     text = '"\\/\x7f\u2028é\b\t\n\f\r\x00\x1f'
     expected = '"\\"\\\\/\x7f\u2028é\\b\\t\\n\\f\\r\\u0000\\u001f"'
     value = {"s": text, "z": 1e-7} if odd else {"s": text}
@@ -75,22 +75,22 @@ def test_strings_are_escaped_as_little_as_serde_does(odd: bool) -> None:
     assert serde.compact(value) == f'{{"s":{expected}{tail}'.encode()
 
 
-def test_text_that_looks_like_an_odd_number_stays_text() -> None:
-    """The exact way is taken for the sake of a string, and changes nothing in it."""
+def test_text_resembling_a_special_number_stays_text() -> None:
+    """Such a string selects the exact path, which leaves it unchanged."""
     assert serde.compact({"e": "1e-07 12345678901234567890", "k": [None, True, False, {}, []]}) == (
         b'{"e":"1e-07 12345678901234567890","k":[null,true,false,{},[]]}'
     )
 
 
-def test_the_digest_matches_the_kernels_vector() -> None:
-    """The output of the kernel's own candidate vector has the digest and size that the kernel gave it."""
+def test_digest_matches_the_kernels_vector() -> None:
+    """The output of the kernel's own candidate vector gives the kernel's digest and size."""
     output = {"answer": "ok"}
     assert serde.digest(output) == "2b82c37965faf7db40dae134cc94675e0f6dac048a0173a1861b6ed1b8db7d5b"
     assert len(serde.compact(output)) == 15
 
 
-def test_a_candidate_hash_can_be_rebuilt_from_ordered_rendering() -> None:
-    """The kernel's candidate hash comes out of `response`, which keeps the order of keys."""
+def test_candidate_hash_is_reproducible() -> None:
+    """`response` keeps the key order and reproduces the kernel's candidate hash."""
     candidate = {
         "candidate_id": "c1",
         "execution_id": "e1",
@@ -118,23 +118,23 @@ def test_a_candidate_hash_can_be_rebuilt_from_ordered_rendering() -> None:
         "[" * 128 + "]" * 128, "[" * 100_000, '{"a":' * 128 + "1" + "}" * 128, "\ufeff{}",
     ],
 )  # fmt: skip
-def test_what_the_kernel_refuses_is_refused(text: str) -> None:
-    """NaN, overflow, lone surrogates, deep nesting and plain syntax errors all end as NotJson."""
+def test_json_refused_by_the_kernel_is_refused(text: str) -> None:
+    """NaN, overflow, lone surrogates, deep nesting and plain syntax errors all raise NotJson."""
     for read in (serde.loads, serde.reread):
-        with pytest.raises(serde.NotJson):
+        with pytest.raises(serde.NotSerdeJson):
             read(text)
-        with pytest.raises(serde.NotJson):
+        with pytest.raises(serde.NotSerdeJson):
             read(text.encode())
 
 
 def test_bytes_that_are_not_utf8_are_refused() -> None:
-    """Latin-1, UTF-16 and a byte order mark are not guessed at."""
+    """Latin-1, UTF-16 and a byte order mark are refused, not guessed at."""
     for raw in (b'"\xe9"', '{"a":1}'.encode("utf-16"), b"\xef\xbb\xbf{}", b'"\xed\xa0\x80"'):
-        with pytest.raises(serde.NotJson):
+        with pytest.raises(serde.NotSerdeJson):
             serde.loads(raw)
 
 
-def test_what_the_kernel_takes_is_taken() -> None:
+def test_json_accepted_by_the_kernel_is_accepted() -> None:
     """The deepest allowed nesting, paired surrogates, long numbers and repeated keys are read."""
     assert serde.depth(serde.loads("[" * 127 + "]" * 127)) == 127
     assert serde.loads("[" + "[]," * 500 + "[]]") == [[]] * 501
@@ -145,26 +145,26 @@ def test_what_the_kernel_takes_is_taken() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, [-math.inf], {"a": math.nan}, "\ud800", {"\udfff": 1}])
-def test_no_answer_ever_carries_nan_or_half_a_character(value: object) -> None:
+def test_answers_contain_no_nan_or_lone_surrogates(value: object) -> None:
     """Both renderings refuse values that would break the reader."""
     for render in (serde.response, serde.compact):
-        with pytest.raises(serde.NotJson):
+        with pytest.raises(serde.NotSerdeJson):
             render(value)
 
 
-def test_values_that_are_no_json_are_refused() -> None:
-    """Bytes, sets, objects and circles are refused on the quick and on the exact way."""
+def test_non_json_values_are_refused() -> None:
+    """Bytes, sets, objects and cycles are refused on the fast and on the exact path."""
     circle: list[object] = []
     circle.append(circle)
     for value in (b"x", {1, 2}, object(), circle, [1e-7, b"x"]):
-        with pytest.raises(serde.NotJson):
+        with pytest.raises(serde.NotSerdeJson):
             serde.compact(value)
-        with pytest.raises(serde.NotJson):
+        with pytest.raises(serde.NotSerdeJson):
             serde.response(value)
 
 
-def test_the_kernels_float_parser_misses_the_last_digit_where_it_is_known_to() -> None:
-    """The known value reads one digit lower in the kernel, and exactly in ours."""
+def test_kernel_float_parser_known_inaccuracies() -> None:
+    """The known value is read one digit lower by the kernel, and exactly by our parser."""
     assert serde.compact(serde.reread("123456789012345680000")) == b"1.2345678901234567e+20"
     assert serde.compact(serde.loads("123456789012345680000")) == b"1.2345678901234568e+20"
 
@@ -189,23 +189,23 @@ def test_the_kernels_float_parser_misses_the_last_digit_where_it_is_known_to() -
         ("18446744073709551616.0", 18446744073709551616.0),
     ],
 )
-def test_the_kernels_float_parser_reads_ordinary_numbers(text: str, value: float) -> None:
-    """Values, signs of zero, underflow and long tails come out as in the kernel."""
+def test_kernel_float_parser_reads_ordinary_numbers(text: str, value: float) -> None:
+    """Values, signed zeros, underflow and long tails match the kernel."""
     read = serde.reread(text)
     assert read == value
     assert math.copysign(1, read) == math.copysign(1, value)
 
 
 @pytest.mark.parametrize("text", ["1e309", "1e99999999999", "18e307999", "2e308"])
-def test_the_kernels_float_parser_refuses_overflow(text: str) -> None:
-    """A number beyond the range of a float is no number to the kernel."""
-    with pytest.raises(serde.NotJson):
+def test_kernel_float_parser_refuses_overflow(text: str) -> None:
+    """A number beyond the float range is refused."""
+    with pytest.raises(serde.NotSerdeJson):
         serde.reread(text)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
-def test_a_rendered_float_reads_back_as_itself(value: float) -> None:
-    """The shortest form loses nothing, has no padding, and always shows that it is a float."""
+def test_rendered_float_round_trips(value: float) -> None:
+    """The shortest form is lossless, unpadded, and always recognisable as a float."""
     text = serde.float_text(value)
     back = serde.loads(text)
     assert back == value
@@ -217,8 +217,8 @@ def test_a_rendered_float_reads_back_as_itself(value: float) -> None:
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
-def test_the_kernels_parser_is_never_far_off(value: float) -> None:
-    """Reading as the kernel does differs from the exact value in the last digits only."""
+def test_kernel_float_parser_is_never_far_off(value: float) -> None:
+    """Parsing as the kernel does differs from the exact value in the last digits only."""
     read = serde.reread(serde.float_text(value))
     assert math.isclose(read, value, rel_tol=1e-15)
 
@@ -232,11 +232,35 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_compact_agrees_with_a_plain_rendering_and_reads_back(value: object) -> None:
-    """Any JSON value survives the round, and without odd floats the bytes equal a plain sorted dump."""
+def test_compact_rendering_round_trips(value: object) -> None:
+    """Any JSON value round-trips; without unusual floats the bytes equal a plain sorted dump."""
     raw = serde.compact(value)
     assert serde.loads(raw) == value
     plain = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     if "e-0" not in plain:
         assert raw == plain.encode()
     assert serde.loads(serde.response(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("raw", "fits"),
+    [
+        (r'{"a":"\ud800","a":1}', False),
+        (r'{"a":{"b":["\udfff"]},"a":1}', False),
+        (r'{"\ud800":1,"\ud800":2}', False),
+        (r'["\ud83dx"]', False),
+        (r'["\ude00\ud83d"]', False),
+        (r'["\uD83D\uDE00\ud83d"]', False),
+        (r'["\\\ud800"]', False),
+        (r'["\uD83D\uDE00"]', True),
+        (r'["\\ud800"]', True),
+        (r'["\\\\ud800"]', True),
+    ],
+)
+def test_lone_surrogates_are_refused_everywhere(raw: str, fits: bool) -> None:
+    """Even in a value that a later duplicate key replaces; an escaped backslash is allowed."""
+    if fits:
+        assert serde.loads(raw.encode()) == json.loads(raw)
+    else:
+        with pytest.raises(serde.NotSerdeJson):
+            serde.loads(raw.encode())

@@ -1,4 +1,4 @@
-"""Reading what kernels send."""
+"""Parsing kernel requests."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 import pytest
 
 from tests.fakes.kernel_request import CONTRACT, DOCUMENTS, VERIFY, execute_body
-from worker.errors import BadRequest, Problem, TooLarge
-from worker.swarm import keys, wire
-from worker.swarm.readings import Reading
+from worker.core.errors import BadRequest, Problem, TooLarge
+from worker.swarm import run_names, wire
+from worker.swarm.dialects import Dialect
 
 
-def test_the_kernels_request_is_read() -> None:
-    """The sample contract gives the schema, limits and budget that this runtime acts on."""
+def test_kernel_execute_request_is_read() -> None:
+    """The sample contract gives the schema, limits and budget that this runtime uses."""
     request = wire.parse_execute(execute_body())
     assert (request.task_id, request.execution_id, request.attempt_id) == ("task-1", "exec-1", "attempt-1")
     assert (request.task_type, request.profile, request.stage) == ("swarm", "default", "EXPLORE")
     assert request.inputs == {"prompt": "hello"}
     assert request.seed is None
     assert request.exact_hit is None
-    assert request.reading is Reading.KERNEL
+    assert request.reading is Dialect.KERNEL
     contract = request.contract
     assert contract.raw == CONTRACT
     assert contract.output_schema == CONTRACT["output_schema"]
@@ -31,10 +31,10 @@ def test_the_kernels_request_is_read() -> None:
     assert contract.mimes == ("application/json", "text/plain", "text/markdown", "text/csv")
 
 
-def test_the_documents_request_is_read() -> None:
-    """The documents' own example is taken whole, though no kernel would create such a task."""
+def test_specification_execute_request_is_read() -> None:
+    """The specification's own example is accepted whole, although no kernel would create such a task."""
     request = wire.parse_execute(DOCUMENTS["execute"]["request"])
-    assert request.reading is Reading.DOCUMENTS
+    assert request.reading is Dialect.DOCUMENTS
     assert request.stage == "explore"
     assert request.inputs["document_ref"] == "https://storage.example.com/proposal-v3.pdf"
     assert request.contract.mimes == ("application/json", "text/plain")
@@ -45,7 +45,7 @@ def test_the_documents_request_is_read() -> None:
     "key",
     ["task_id", "execution_id", "task_type", "inputs", "profile", "task_contract", "stage", "attempt_id"],
 )
-def test_every_required_key_is_missed_by_name(key: str) -> None:
+def test_each_missing_key_is_named(key: str) -> None:
     """A missing key is 422 and named."""
     body = execute_body()
     del body[key]
@@ -74,8 +74,8 @@ def test_every_required_key_is_missed_by_name(key: str) -> None:
         (["seed_bundle"], [1]),
     ],
 )
-def test_a_value_of_the_wrong_type_is_named(path: list[str], value: Any) -> None:
-    """Wrong types are 422 with the path of the field, what was expected and what came."""
+def test_value_of_a_wrong_type_is_named(path: list[str], value: Any) -> None:
+    """Wrong types are 422 with the field's path, the expected and the received type."""
     body = execute_body()
     target = body
     for key in path[:-1]:
@@ -89,16 +89,15 @@ def test_a_value_of_the_wrong_type_is_named(path: list[str], value: Any) -> None
 
 
 @pytest.mark.parametrize("body", [[], None, "x", 3, True])
-def test_a_body_that_is_no_object_is_refused(body: Any) -> None:
-    """JSON that is no object has the wrong shape at both endpoints, and is no swarm body."""
+def test_non_object_body_is_refused(body: Any) -> None:
+    """JSON that is not an object is refused at both endpoints."""
     for parse in (wire.parse_execute, wire.parse_verify):
         with pytest.raises(wire.WrongShape):
             parse(body)
-    assert not wire.looks_like_execute(body)
 
 
-def test_leniency_goes_as_far_as_we_can_work_without() -> None:
-    """Unknown keys, open words, null inputs and a contract with nothing but a schema are taken."""
+def test_optional_fields_are_read_leniently() -> None:
+    """Unknown keys, open words, null inputs and a contract with only a schema are accepted."""
     body = execute_body(
         task_type="never declared",
         stage="SOMETHING_NEW",
@@ -116,7 +115,7 @@ def test_leniency_goes_as_far_as_we_can_work_without() -> None:
     assert request.contract.mimes == wire.DEFAULT_MIMES
 
 
-def test_limits_of_the_contract_only_get_tighter() -> None:
+def test_contract_limits_only_tighten() -> None:
     """A contract cannot raise the kernel's inline limit, and a small verify budget allows no reference."""
     body = execute_body()
     body["task_contract"]["evidence_policy"]["max_inline_evidence_bytes"] = 10**9
@@ -126,8 +125,8 @@ def test_limits_of_the_contract_only_get_tighter() -> None:
     assert contract.max_refs == 0
 
 
-def test_an_exact_hit_may_be_reused_only_when_the_kernel_decided_so() -> None:
-    """Stage DECIDE with an Exact first hit offers its payload, even null; nothing else does."""
+def test_exact_hit_needs_the_kernels_decision() -> None:
+    """Only stage DECIDE with an Exact first hit offers its payload, even null."""
     hit = {
         "hit_type": "Exact",
         "decision_ref": {"task_id": "t", "epoch": 1, "final_commit_hash": "h"},
@@ -149,32 +148,32 @@ def test_an_exact_hit_may_be_reused_only_when_the_kernel_decided_so() -> None:
 @pytest.mark.parametrize(
     "seed", [{}, {"hits": None}, {"hits": "x"}, {"hits": [1, {}, {"hit_type": 5}]}, {"notes": ["prior"]}]
 )
-def test_an_unfamiliar_seed_never_refuses_a_task(seed: dict[str, Any]) -> None:
-    """A bundle of another kind reaches the author as it is, without hits."""
+def test_unknown_seed_is_accepted(seed: dict[str, Any]) -> None:
+    """A bundle of an unknown kind is passed to the author unchanged, without hits."""
     request = wire.parse_execute(execute_body(stage="DECIDE", seed_bundle=seed))
     assert request.seed == wire.Seed(seed, ())
     assert request.exact_hit is None
 
 
 @pytest.mark.parametrize("case", VERIFY)
-def test_the_kernels_verify_requests_are_read(case: dict[str, Any]) -> None:
-    """Every recorded request is read in the kernel's reading with its values untouched."""
+def test_kernel_verify_requests_are_read(case: dict[str, Any]) -> None:
+    """Every recorded request is parsed in the kernel's dialect with its values unchanged."""
     request = wire.parse_verify(case["request"])
-    assert request.reading is Reading.KERNEL
+    assert request.reading is Dialect.KERNEL
     assert request.candidate.output == case["request"]["candidate"]["output"]
     assert request.policy.policy_params == case["request"]["policy"]["policy_params"]
 
 
-def test_the_documents_verify_request_is_read() -> None:
-    """The documents' example is read in their reading, evidence included."""
+def test_specification_verify_request_is_read() -> None:
+    """The specification's example is parsed in its dialect, evidence included."""
     request = wire.parse_verify(DOCUMENTS["verify"]["request"])
-    assert request.reading is Reading.DOCUMENTS
+    assert request.reading is Dialect.DOCUMENTS
     assert request.candidate.evidence_inline == (wire.InlineEvidence("text/plain", "trace:attempt-001"),)
     assert request.candidate.output_ref.size_bytes == 512
 
 
-def test_an_absent_output_is_null() -> None:
-    """The one key of a candidate that may be absent."""
+def test_missing_output_is_null() -> None:
+    """`output` is the only optional key of a candidate."""
     body = copy.deepcopy(VERIFY[0]["request"])
     del body["candidate"]["output"]
     assert wire.parse_verify(body).candidate.output is None
@@ -189,7 +188,7 @@ def test_an_absent_output_is_null() -> None:
         "policy.policy_hash", "policy.policy_params",
     ],
 )  # fmt: skip
-def test_every_required_key_of_a_verification_is_missed_by_its_path(path: str) -> None:
+def test_each_missing_verification_key_is_named_by_path(path: str) -> None:
     """A missing key is 422 and named with its path."""
     body = copy.deepcopy(VERIFY[0]["request"])
     *parents, last = path.split(".")
@@ -203,7 +202,7 @@ def test_every_required_key_of_a_verification_is_missed_by_its_path(path: str) -
 
 
 @pytest.mark.parametrize("size", [-1, 1.0, 1.5, "15", None, True, 2**64])
-def test_sizes_are_whole_numbers(size: Any) -> None:
+def test_sizes_must_be_whole_numbers(size: Any) -> None:
     """Negative, fractional, textual and oversized sizes are refused, inside arrays with their index."""
     ref = {"uri": "", "digest": "d", "size_bytes": 1, "mime": "", "created_at": 0, "producer": ""}
     body = copy.deepcopy(VERIFY[0]["request"])
@@ -213,8 +212,8 @@ def test_sizes_are_whole_numbers(size: Any) -> None:
     assert caught.value.details["field"] == "candidate.evidence_refs[1].size_bytes"
 
 
-def test_what_is_not_json_is_400_and_what_is_too_large_413() -> None:
-    """The refusal says where the text breaks, and never repeats the text."""
+def test_invalid_json_is_400_and_oversized_is_413() -> None:
+    """The error gives the position in the text, and never repeats the text."""
     with pytest.raises(BadRequest) as caught:
         wire.read_json(b'{"secret": nope}')
     assert caught.value.status == 400
@@ -229,17 +228,8 @@ def test_what_is_not_json_is_400_and_what_is_too_large_413() -> None:
     assert wire.read_json(b'{"a":1}') == {"a": 1}
 
 
-def test_a_swarm_body_is_told_from_a_paid_one() -> None:
-    """A body with an execution and its contract or attempt is a kernel's, whatever else is missing."""
-    body = execute_body()
-    assert wire.looks_like_execute(body)
-    del body["task_contract"]
-    assert wire.looks_like_execute(body)
-    assert not wire.looks_like_execute({"contract_id": "c", "input": {}})
-
-
-def test_hostile_values_end_in_a_problem() -> None:
-    """Whatever stands where an object belongs, the end is a refusal and no other exception."""
+def test_hostile_values_are_reported_as_problems() -> None:
+    """Any value in place of an object is refused, without any other exception."""
     for value in (None, 0, 1.5, "", [], [[]], True, 10**19):
         for key in execute_body():
             try:
@@ -248,21 +238,21 @@ def test_hostile_values_end_in_a_problem() -> None:
                 assert problem.status == 422
 
 
-def test_one_key_names_one_attempt_of_one_kernel() -> None:
-    """Repeats share the key; another kernel, task, execution or attempt never does, whatever its letters."""
+def test_idempotency_key_is_per_kernel_and_attempt() -> None:
+    """Repeats share the key; another kernel, task, execution or attempt never does, whatever its text."""
     first = wire.parse_execute(execute_body())
-    key = keys.idempotency_key("home", first)
-    assert key == keys.idempotency_key("home", wire.parse_execute(execute_body(inputs={"other": 1})))
+    key = run_names.idempotency_key("home", first)
+    assert key == run_names.idempotency_key("home", wire.parse_execute(execute_body(inputs={"other": 1})))
     others = {
-        keys.idempotency_key("away", first),
-        keys.idempotency_key("home", wire.parse_execute(execute_body(task_id="task-2"))),
-        keys.idempotency_key("home", wire.parse_execute(execute_body(execution_id="exec-p-2"))),
-        keys.idempotency_key("home", wire.parse_execute(execute_body(attempt_id="2"))),
-        keys.idempotency_key(
+        run_names.idempotency_key("away", first),
+        run_names.idempotency_key("home", wire.parse_execute(execute_body(task_id="task-2"))),
+        run_names.idempotency_key("home", wire.parse_execute(execute_body(execution_id="exec-p-2"))),
+        run_names.idempotency_key("home", wire.parse_execute(execute_body(attempt_id="2"))),
+        run_names.idempotency_key(
             "home", wire.parse_execute(execute_body(task_id='task-1","exec', execution_id=""))
         ),
-        keys.idempotency_key("home:task-1", wire.parse_execute(execute_body(task_id=""))),
-        keys.idempotency_key("hometask-1", wire.parse_execute(execute_body(task_id=""))),
+        run_names.idempotency_key("home:task-1", wire.parse_execute(execute_body(task_id=""))),
+        run_names.idempotency_key("hometask-1", wire.parse_execute(execute_body(task_id=""))),
     }
     assert len(others) == 7
     assert key not in others
@@ -271,6 +261,6 @@ def test_one_key_names_one_attempt_of_one_kernel() -> None:
     assert set(key) <= set("swarm-0123456789bcdef")
 
 
-def test_body_digests_differ_with_any_byte() -> None:
+def test_body_digest_changes_with_any_byte() -> None:
     """Equal bytes share a digest, other bytes do not."""
-    assert keys.body_digest(b"{}") == keys.body_digest(b"{}") != keys.body_digest(b"{ }")
+    assert run_names.body_digest(b"{}") == run_names.body_digest(b"{}") != run_names.body_digest(b"{ }")

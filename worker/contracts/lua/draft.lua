@@ -1,12 +1,20 @@
--- Remembers for a while that we signed this hash under this id: the signature is the commitment, the seeker holds it.
--- KEYS   draft, all drafts, contract
--- ARGV   hash, how long in us, most drafts
--- Result 'kept', 'differs' (another document has this id) or 'full'
+-- Records for a limited time that we signed this hash under this id. Beyond `most` drafts nothing is recorded, but
+-- the draft is accepted: the signature that the seeker holds is the commitment.
+--
+-- keys
+--   draft(contract) drafts contract(contract)
+-- args
+--   digest  the hash
+--   life    us
+--   most    drafts
+-- answers
+--   kept
+--   differs  another document has this id
 local at = now()
-local known = redis.call('GET', KEYS[1]) or redis.call('HGET', KEYS[3], 'hash')
-if known and known ~= ARGV[1] then return 'differs' end
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', whole(at))
-if not known and redis.call('ZCARD', KEYS[2]) >= tonumber(ARGV[3]) then return 'full' end
-redis.call('SET', KEYS[1], ARGV[1], 'PX', math.floor(tonumber(ARGV[2]) / 1000))
-redis.call('ZADD', KEYS[2], whole(at + tonumber(ARGV[2])), KEYS[1])
+local known = redis.call('GET', DRAFT) or redis.call('HGET', CONTRACT, 'hash')
+if known and known ~= digest then return 'differs' end
+redis.call('ZREMRANGEBYSCORE', DRAFTS, '-inf', whole(at))
+if not known and redis.call('ZCARD', DRAFTS) >= tonumber(most) then return 'kept' end
+redis.call('SET', DRAFT, digest, 'PX', math.floor(tonumber(life) / 1000))
+redis.call('ZADD', DRAFTS, whole(at + tonumber(life)), DRAFT)
 return 'kept'

@@ -1,11 +1,15 @@
--- Nobody could say yet: when the clock is to ask next.
--- KEYS   transition(id)
--- ARGV   id, number, what was asked, delays in us separated by spaces
--- Result the delay in us
-local id, number = ARGV[1], ARGV[2]
-local delays = {}
-for delay in string.gmatch(ARGV[4], '%d+') do delays[#delays + 1] = tonumber(delay) end
-local tries = redis.call('HINCRBY', MONEY, number .. ' ' .. ARGV[3] .. ' tries', 1)
-local delay = delays[math.min(tries, #delays)]
-redis.call('ZADD', OPEN, 'XX', whole(now() + delay), id)
+-- A question has no certain answer yet: schedules when the clock asks next.
+--
+-- keys
+--   money open_payments
+-- args
+--   id
+--   number
+--   question    what was asked
+--   delay_list  us, separated by spaces
+-- returns
+--   the delay in us
+local tries = redis.call('HINCRBY', MONEY, number .. ' ' .. question .. ' tries', 1)
+local delay = nth_delay(delay_list, tries)
+redis.call('ZADD', OPEN_PAYMENTS, 'XX', whole(now() + delay), id)
 return whole(delay)

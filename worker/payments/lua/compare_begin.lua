@@ -1,16 +1,22 @@
--- Leave to compare the chain's transfers with the ledger, when it is time: the server was started again since the
--- last comparison, or that was long ago. For a while after a start calls that were open at the crash may still land.
--- KEYS   what was compared
--- ARGV   time between comparisons (us), the same soon after a start, how long that is (us), lease (us)
--- Result {'wait'} or {'go', run id, block compared last or '', when the server started by its own clock (us)}
-local info = redis.call('INFO', 'server')
-local run = string.match(info, 'run_id:(%w+)') or 'unnamed'
-local up = tonumber(string.match(info, 'uptime_in_seconds:(%d+)') or '0') * 1e6
-local known, last, block, held = unpack(redis.call('HMGET', KEYS[1], 'run_id', 'at', 'block', 'lease'))
+-- Lease to compare the chain's transfers with the ledger, when due: a new life of the store has begun, calls that
+-- were open when the old one ended may still land, somebody waits for it, or the last comparison was long ago.
+--
+-- keys
+--   life writers
+-- args
+--   interval  us between comparisons
+--   holding   the same while contracts are held
+--   waiting   the same while somebody waits
+--   lease     us
+-- answers
+--   wait
+--   go    life, block compared last or '', when the life began in us
 local at = now()
-if tonumber(held or 0) > at then return {'wait'} end
-local interval = tonumber(up < tonumber(ARGV[3]) and ARGV[2] or ARGV[1])
-if known == run and at < tonumber(last or 0) + interval then return {'wait'} end
-redis.call('HSET', KEYS[1], 'lease', whole(at + tonumber(ARGV[4])))
-local time = redis.call('TIME')
-return {'go', run, block or '', whole(time[1] * 1e6 + time[2] - up)}
+local life = look_at_life(at)
+local done, last, block, held_until, hold, wanted, began = unpack(redis.call('HMGET', LIFE, 'done', 'at', 'block', 'lease',
+  'hold', 'wanted', 'began'))
+if tonumber(held_until or 0) > at then return {'wait'} end
+local wait = tonumber(wanted == '1' and waiting or tonumber(hold or 0) > 0 and holding or interval)
+if done == life and at < tonumber(last or 0) + wait then return {'wait'} end
+redis.call('HSET', LIFE, 'lease', whole(at + tonumber(lease)), 'wanted', '')
+return {'go', life, block or '', began}

@@ -1,8 +1,22 @@
--- How far the comparison has come; with a run id it is done.
--- KEYS   what was compared
--- ARGV   last block compared or '', run id of the server it was done for or '', lease (us) from now
+-- Records how far the comparison came; with a life it is done.
+--
+-- keys
+--   life
+-- args
+--   block    compared last, or ''
+--   done     life that it was done for, or ''
+--   lease    us from now
+--   seen     time of the last block compared, us, or '' where there is no chain
+--   longest  us after its claim that any authorization may still land
+-- returns
+--   1
 local at = now()
-if ARGV[1] ~= '' then redis.call('HSET', KEYS[1], 'block', ARGV[1]) end
-if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'run_id', ARGV[2], 'at', whole(at)) end
-redis.call('HSET', KEYS[1], 'lease', whole(at + tonumber(ARGV[3])))
+if block ~= '' then redis.call('HSET', LIFE, 'block', block) end
+if done ~= '' then
+  redis.call('HSET', LIFE, 'done', done, 'at', whole(at), 'to', seen == '' and '0' or seen)
+  local hold, pending = unpack(redis.call('HMGET', LIFE, 'hold', 'pending'))
+  local over = seen == '' or tonumber(seen) >= tonumber(hold or 0) + tonumber(longest)
+  if over then redis.call('HSET', LIFE, 'hold', '0', 'pending', '') end
+end
+redis.call('HSET', LIFE, 'lease', whole(at + tonumber(lease)))
 return 1

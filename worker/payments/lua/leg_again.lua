@@ -1,10 +1,18 @@
--- Lets a leg be signed anew. With the same ordinal it has the same nonce, so that is safe at any time and is the
--- operator's to ask; the next ordinal is taken only with the chain's word that the last one can never land.
--- KEYS   transition(id)
--- ARGV   id, number, 'refund' or 'fee', ordinal that can never land ('' for the operator's retry),
---        how long after its end an authorization may still be confirmed (us)
--- Result 'due', 'early' (the last call may still land) or 'gone'
-local id, number, kind, dead = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- Lets a leg be signed anew. With the same ordinal it has the same nonce, so the operator may safely ask for that at
+-- any time; the next ordinal is taken only when the chain shows that the last one can never land.
+--
+-- keys
+--   money=hash ledger=list journal legs
+-- args
+--   id
+--   number
+--   kind       'refund' or 'fee'
+--   dead       ordinal that can never land, '' for the operator's retry
+--   confirmed  us after its end in which an authorization may still be confirmed
+-- answers
+--   due
+--   early  the last call may still land
+--   gone
 local p = number .. ' ' .. kind .. ' '
 local at = now()
 local state, ordinal, amount, valid_before, held = unpack(redis.call('HMGET', MONEY,
@@ -14,7 +22,7 @@ if dead ~= '' then
   if dead ~= ordinal or state == 'refused' then return 'gone' end
   ordinal = redis.call('HINCRBY', MONEY, p .. 'ordinal', 1)
 elseif state ~= 'refused' then
-  local over = (tonumber(valid_before or 0)) * 1e6 + tonumber(ARGV[5])
+  local over = (tonumber(valid_before or 0)) * 1e6 + tonumber(confirmed)
   if tonumber(held or 0) > at or at <= over then return 'early' end
 end
 redis.call('HDEL', MONEY, p .. 'payload', p .. 'requirements', p .. 'unknown', p .. 'calls', p .. 'cause', p .. 'hash',

@@ -1,10 +1,20 @@
--- Leave to bring a leg to its end: one call a leg at a time, journaled before anything is signed or sent.
--- KEYS   transition(id)
--- ARGV   id, number, 'refund' or 'fee', token of the caller, lease in us, how long a new signature is valid (s)
--- Result {'sign', at, ordinal, amount, valid before}: nothing was sent under this ordinal;
---        {'send', at, ordinal, amount, valid before, payload, requirements, '1' when an earlier call ended unknown};
---        {'busy'} or {'no', state}
-local id, number, kind, token, lease = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+-- Lease to settle a leg: one call per leg at a time, journaled before anything is signed or sent.
+--
+-- keys
+--   money=hash ledger=list journal legs
+-- args
+--   id
+--   number
+--   kind       'refund' or 'fee'
+--   token      of the caller
+--   lease      us
+--   valid_for  seconds, of a new signature
+-- answers
+--   sign  time, ordinal, amount, valid before; nothing was sent under this ordinal
+--   send  the same, payload, requirements, '1' when an earlier call ended unknown
+--   busy
+--   no    state
+local lease = tonumber(lease)
 local p = number .. ' ' .. kind .. ' '
 local member = kind .. ' ' .. id .. ' ' .. number
 local state, held, holder, amount, ordinal, payload, requirements, unknown, valid_before = unpack(redis.call('HMGET',
@@ -29,7 +39,7 @@ ordinal = ordinal or '0'
 redis.call('HSET', MONEY, p .. 'lease', whole(at + lease), p .. 'token', token, p .. 'ordinal', ordinal)
 redis.call('ZADD', LEGS, whole(at + lease), member)
 if not payload then
-  valid_before = whole(math.floor(at / 1e6) + tonumber(ARGV[6]))
+  valid_before = whole(math.floor(at / 1e6) + tonumber(valid_for))
   redis.call('HSET', MONEY, p .. 'state', 'settling', p .. 'valid_before', valid_before)
   book(id, at, kind .. '_begun', number, amount, ordinal)
   return {'sign', whole(at), ordinal, amount, valid_before}

@@ -1,8 +1,15 @@
--- Makes one leg of the fees that gathered for a wallet; what comes later gathers for the next leg.
--- KEYS   transition(wallet): a wallet's fee legs are numbered like an execution's payments
--- ARGV   wallet, amount from which a leg is made at once, longest time in us that a fee gathers
--- Result {'fixed', number, amount} or {'early'}
-local wallet, threshold, period = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+-- Makes one leg of a wallet's gathered fees; later fees gather for the next leg.
+--
+-- keys
+--   money=hash ledger=list journal legs wallets
+-- args
+--   wallet
+--   threshold  amount from which a leg is made at once
+--   period     longest time that a fee gathers, us
+-- answers
+--   fixed  number, amount
+--   early
+local threshold, period = tonumber(threshold), tonumber(period)
 local gathering = 'fee ' .. wallet
 local amount = redis.call('HGET', WALLETS, gathering)
 local since = redis.call('ZSCORE', LEGS, gathering)

@@ -1,9 +1,19 @@
--- The operator gives money back: a refund leg for an execution that has ended, never above what is left of a payment.
--- KEYS   transition(id)
--- ARGV   id, number, amount or '' for all that is left, reason
--- Result {'due', amount}, {'none'} (no such payment), {'open'} (the execution has not ended), {'unsettled', state},
---        {'under_way', state} or {'above', what is left}
-local id, number, wanted, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- Operator's refund: a refund leg for an execution that has ended, never above what is left of a payment.
+--
+-- keys
+--   ledger money record journal legs sums wallets
+-- args
+--   id
+--   number
+--   wanted  amount, or '' for all that is left
+--   reason
+-- answers
+--   due        amount
+--   none       no such payment
+--   open       the execution has not ended
+--   unsettled  state
+--   under_way  state
+--   above      what is left
 local p = number .. ' refund '
 local state, settled, refunded, owed, ordinal = paid_with(number, 'state', 'amount', 'refunded', 'refund state',
   'refund ordinal')
@@ -27,6 +37,7 @@ end
 redis.call('HSET', MONEY, p .. 'state', 'due', p .. 'amount', whole(amount), p .. 'reason', reason,
   p .. 'ordinal', ordinal or '0', p .. 'lease', '0')
 redis.call('HINCRBY', SUMS, 'refunds_due', whole(amount))
+budget_pay(paid_with(number, 'payer'), whole(-amount))
 redis.call('ZADD', LEGS, whole(at), 'refund ' .. id .. ' ' .. number)
 book(id, at, 'refund_due', number, whole(amount), reason)
 return {'due', whole(amount)}

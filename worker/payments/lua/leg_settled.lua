@@ -1,9 +1,18 @@
--- A leg's money has moved. True from whomever it comes and whatever the leg says by now.
--- KEYS   transition(id)
--- ARGV   id, number, 'refund' or 'fee', transaction, how it is known ('facilitator', 'chain', 'presumed'),
---        signed receipt JSON or ''
--- Result 'settled', 'known' or 'lost' (no such leg here)
-local id, number, kind, tx = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+-- A leg's money has moved. Valid from any source, whatever the state of the leg.
+--
+-- keys
+--   money=hash ledger=list journal legs sums
+-- args
+--   id
+--   number
+--   kind     'refund' or 'fee'
+--   tx       the transaction
+--   how      it is known: 'facilitator', 'chain' or 'presumed'
+--   receipt  signed, as JSON, or ''
+-- answers
+--   settled
+--   known
+--   lost     no such leg here
 local p = number .. ' ' .. kind .. ' '
 local at = now()
 local state, amount = unpack(redis.call('HMGET', MONEY, p .. 'state', p .. 'amount'))
@@ -12,7 +21,7 @@ if not state then
   return 'lost'
 end
 if state == 'settled' then return 'known' end
-redis.call('HSET', MONEY, p .. 'state', 'settled', p .. 'tx', tx, p .. 'how', ARGV[5], p .. 'receipt', ARGV[6],
+redis.call('HSET', MONEY, p .. 'state', 'settled', p .. 'tx', tx, p .. 'how', how, p .. 'receipt', receipt,
   p .. 'settled', whole(at), p .. 'lease', '0')
 if kind == 'refund' then redis.call('HINCRBY', MONEY, number .. ' refunded', amount) end
 redis.call('HINCRBY', SUMS, kind .. 's_due', -amount)

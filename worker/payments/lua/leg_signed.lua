@@ -1,12 +1,21 @@
--- Keeps what is about to be sent: from now on only these bytes are, until the chain shows that they cannot land.
--- KEYS   transition(id)
--- ARGV   id, number, 'refund' or 'fee', token of the caller, payload, requirements
--- Result 'go' or 'lost' (somebody else took the leg over)
-local id, number, kind = ARGV[1], ARGV[2], ARGV[3]
+-- Stores what is about to be sent: from now on only these bytes are sent, until the chain shows they cannot land.
+--
+-- keys
+--   money=hash ledger=list journal
+-- args
+--   id
+--   number
+--   kind          'refund' or 'fee'
+--   token         of the caller
+--   new_payload
+--   requirements
+-- answers
+--   go
+--   lost  somebody else took the leg over
 local p = number .. ' ' .. kind .. ' '
 local state, holder, payload, amount, ordinal = unpack(redis.call('HMGET', MONEY,
   p .. 'state', p .. 'token', p .. 'payload', p .. 'amount', p .. 'ordinal'))
-if state ~= 'settling' or holder ~= ARGV[4] or payload then return 'lost' end
-redis.call('HSET', MONEY, p .. 'payload', ARGV[5], p .. 'requirements', ARGV[6], p .. 'calls', '1')
+if state ~= 'settling' or holder ~= token or payload then return 'lost' end
+redis.call('HSET', MONEY, p .. 'payload', new_payload, p .. 'requirements', requirements, p .. 'calls', '1')
 book(id, now(), kind .. '_call', number, amount, ordinal)
 return 'go'

@@ -1,8 +1,12 @@
--- The authorization of a parked execution can no longer be settled: it is let go, another payment is waited for.
--- KEYS   transition(id)
--- ARGV   id
--- Result 'payment_due' or 'gone'
-local id = ARGV[1]
+-- The authorization of a parked execution can no longer be settled: releases it and waits for another payment.
+--
+-- keys
+--   ledger log money record journal open_payments sums wallets
+-- args
+--   id
+-- answers
+--   payment_due
+--   gone
 local state, parked = unpack(get('state', 'parked'))
 local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
 if paid or not number or state ~= 'pending' or (parked or '') == '' then return 'gone' end

@@ -1,19 +1,34 @@
--- Leave to call the facilitator: one call a payment at a time, journaled before it is made.
--- KEYS   transition(id)
--- ARGV   id, token of the caller, lease in us
--- Result {'go', number, payload, requirements, payer, '1' when an earlier call ended unknown, '1' when one may have
---        moved the money}, {'busy'} (somebody calls, or it is too early to call again) or {'no', state}
-local id, token, lease = ARGV[1], ARGV[2], tonumber(ARGV[3])
+-- Grants the lease for a facilitator call: one call per payment at a time, journaled before it is made.
+--
+-- keys
+--   ledger money record journal life open_payments sums wallets writers
+-- args
+--   id
+--   token   of the caller
+--   lease   us
+--   writer  writing process
+--   chain   '1' when the caller can look at the chain
+-- answers
+--   go    number, writes, life, '1' where it must be on a replica too, payload, requirements, payer,
+--         '1' when an earlier call ended unknown, '1' when one may have moved the money,
+--         code of a refusal that waits for a look at the chain or '', when it came (us) or '',
+--         a hash to look for or ''
+--   busy  another call is open, it is too early, or a refusal waits for a caller that can look at the chain
+--   no    state
+local lease = tonumber(lease)
 local number = redis.call('HGET', MONEY, 'current')
 local phase = redis.call('HGET', RECORD, 'phase')
 local at = now()
+local life, replicated = look_at_life(at)
 if not number then return {'no', 'none'} end
-local state, held, holder, payload, requirements, payer, unknown, amount, again, maybe = paid_with(number,
-  'state', 'lease', 'token', 'payload', 'requirements', 'payer', 'unknown', 'amount', 'again', 'maybe')
+local state, held, holder, payload, requirements, payer, unknown, amount, again, maybe, refusal, refused, named =
+  paid_with(number, 'state', 'lease', 'token', 'payload', 'requirements', 'payer', 'unknown', 'amount', 'again',
+    'maybe', 'refusal', 'refused_at', 'hash')
 local wanted = state == 'settling' or state == 'unknown' or (state == 'verified' and phase == 'settling')
 if not wanted then return {'no', state} end
 if tonumber(held or 0) > at and holder ~= token then return {'busy'} end
 if tonumber(again or 0) > at then return {'busy'} end
+if refusal and chain ~= '1' then return {'busy'} end
 -- A call that began and was never answered may have moved the money.
 if state == 'settling' then
   unknown, maybe = '1', '1'
@@ -21,7 +36,11 @@ if state == 'settling' then
 end
 if state == 'verified' then turn(id, at, number, 'settling') end
 redis.call('HSET', MONEY, number .. ' lease', whole(at + lease), number .. ' token', token)
-redis.call('HINCRBY', MONEY, number .. ' calls', 1)
-redis.call('ZADD', OPEN, whole(at + lease), id)
-book(id, at, 'settle_call', number, amount)
-return {'go', number, payload, requirements, payer, unknown or '', maybe or ''}
+redis.call('ZADD', OPEN_PAYMENTS, whole(at + lease), id)
+if not refusal then
+  redis.call('HINCRBY', MONEY, number .. ' calls', 1)
+  book(id, at, 'settle_call', number, amount)
+end
+local writes = count_write(at, writer)
+return {'go', number, writes, life, replicated, payload, requirements, payer, unknown or '', maybe or '', refusal or '',
+  refused or '', named or ''}

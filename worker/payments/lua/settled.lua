@@ -1,46 +1,87 @@
--- The money has moved. True from whomever it comes and whatever the record says by now.
--- KEYS   transition(id)
--- ARGV   id, number, transaction, PAYMENT-RESPONSE, how it is known ('facilitator', 'chain', 'presumed', 'operator')
--- Result {'completed'}, {'working', lane}, {'refund'}, {'known'} or {'lost'} (no such payment here)
-local id, number, tx, response, how = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+-- Records that the money has moved. Accepted from any source, whatever the state of the record.
+--
+-- keys
+--   ledger log money record steps audits by_state deadlines ended express journal leases legs open_payments queued
+--   stats sums timers transactions wallets contract(contract)
+-- args
+--   id
+--   number
+--   tx        the transaction
+--   response  PAYMENT-RESPONSE
+--   how       it is known: 'facilitator', 'chain', 'presumed' or 'operator'
+--   audit     us after which the clock checks it on the chain, '' where no node is configured
+--   contract  its reference
+--   problem   JSON, where the seeker must send the input again
+-- answers
+--   completed
+--   working    lane
+--   input_due  a refused payment has dropped the input: the seeker sends it again
+--   refund
+--   known
+--   lost       no such payment here
 local at = now()
-local state = paid_with(number, 'state')
+local state, amount, calls = paid_with(number, 'state', 'amount', 'calls')
+local first = redis.call('HGET', TRANSACTIONS, tx)
 if not state then
   book(id, at, 'settled_unknown_payment', number, '0', tx)
   return {'lost'}
 end
 if state == 'settled' then return {'known'} end
+if tx ~= '' and not first then
+  redis.call('HSET', TRANSACTIONS, tx, id .. ' ' .. number)
+elseif how == 'facilitator' and audit == '' and first and first ~= id .. ' ' .. number then
+  -- One transaction may move several payments, but only a chain could tell.
+  how = 'presumed'
+end
 redis.call('HSET', MONEY, number .. ' tx', tx, number .. ' response', response, number .. ' how', how,
   number .. ' settled', whole(at), number .. ' lease', '0')
 turn(id, at, number, 'settled', tx)
+budget_pay(paid_with(number, 'payer', 'amount'))
+if how == 'presumed' then book(id, at, 'presumed', number, amount, tx ~= '' and tx or '-') end
+-- Without a settle call of ours the chain itself reported it, for a payment that we never had.
+if audit ~= '' and tonumber(calls or 0) > 0 then
+  redis.call('ZADD', AUDITS, whole(at + tonumber(audit)), id .. ' ' .. number)
+end
 local current, paid, mode = unpack(redis.call('HMGET', MONEY, 'current', 'paid', 'mode'))
-if current == number then redis.call('ZREM', OPEN, id) end
+if current == number then redis.call('ZREM', OPEN_PAYMENTS, id) end
 if paid then
   owe_refund(id, at, number, 'duplicate_payment')
   return {'refund'}
 end
 redis.call('HSET', MONEY, 'paid', number)
-local execution, phase, sealed, lane, terminal = unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal'))
+redis.call('HINCRBY', STATS, 'worker_revenue_units_total{agent="' .. (get('agent')[1] or '') .. '"}', amount)
+local execution, phase, sealed, lane, terminal, context =
+  unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context'))
 if not execution or TERMINAL[execution] then
   owe_refund(id, at, number, 'no_response')
   return {'refund'}
 end
--- An earlier payment landed late: the one that was claimed after it is not needed any more.
+-- An earlier refusal had set an expiry on the contract.
+redis.call('PERSIST', CONTRACT)
+-- An earlier payment landed late: the one claimed after it is no longer needed.
 if current ~= number then
   local other = paid_with(current, 'state')
   if other == 'claimed' or other == 'verified' then
     turn(id, at, current, 'released', 'another payment landed')
-    redis.call('ZREM', OPEN, id)
+    redis.call('ZREM', OPEN_PAYMENTS, id)
   end
 end
-emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":"' .. tx .. '"}')
+emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
   finish(id, at, execution, 'completed', terminal)
   return {'completed'}
 end
 redis.call('HSET', RECORD, 'phase', 'working', 'updated', whole(at))
 if execution == 'pending' and phase ~= 'working' then
+  if context == '' then
+    redis.call('HSET', RECORD, 'due', '9007199254740991', 'parked', 'input', 'error', problem)
+    redis.call('HINCRBY', RECORD, 'inputs_used', 1)
+    emit(at, 'execution.reset', '{"reason":"parked","from_status":"pending"}')
+    wake()
+    return {'input_due'}
+  end
   queue(id, at, lane)
+  if lane == 'express' then go_ahead(EXPRESS, id, at) end
   wake()
   return {'working', lane}
 end

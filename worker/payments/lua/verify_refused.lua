@@ -1,17 +1,34 @@
--- The facilitator would not settle the payment: nothing moved, the contract may be paid for otherwise.
--- KEYS   transition(id)
--- ARGV   id, number, code
--- Result 'offered', 'payment_due' or 'gone'
-local id, number, code = ARGV[1], ARGV[2], ARGV[3]
+-- Records that the facilitator would not settle the payment: no money moved, and another payment may follow. Unpaid
+-- data stays small: before the work has begun, the input is dropped, and the contract expires at its deadline.
+--
+-- keys
+--   ledger log money record journal open_payments sums verifying wallets contract(contract)
+-- args
+--   id
+--   number
+--   code
+-- answers
+--   offered      reference of the input's file, or ''
+--   payment_due
+--   gone
 local current = redis.call('HGET', MONEY, 'current')
-local phase, sealed = unpack(get('phase', 'sealed_by'))
-if current ~= number or paid_with(number, 'state') ~= 'claimed' or phase ~= 'verifying' then return 'gone' end
+local phase, sealed, started, ends_by, file = unpack(get('phase', 'sealed_by', 'first_started', 'ends_by', 'input_ref'))
+if current ~= number or paid_with(number, 'state') ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
 local at = now()
 redis.call('HSET', MONEY, number .. ' code', code)
 turn(id, at, number, 'refused', code)
-redis.call('ZREM', OPEN, id)
+redis.call('ZREM', OPEN_PAYMENTS, id)
+redis.call('ZREM', VERIFYING, id)
+-- The payment was good when it took a place but not when the work was about to begin: counts as a run.
+if (paid_with(number, 'rechecked')) then budget_run(paid_with(number, 'payer'), at) end
 phase = sealed and 'payment_due' or 'offered'
 redis.call('HSET', RECORD, 'phase', phase, 'updated', whole(at))
-emit(at, 'payment.refused', '{"number":' .. number .. ',"code":"' .. code .. '"}')
+emit(at, 'payment.refused', '{"number":' .. number .. ',"code":' .. quoted(code) .. '}')
 wake()
-return phase
+if sealed or started then return {phase} end
+-- Clear the digest, so that any later input counts as new: processes of data version 1 do not store a known input.
+redis.call('HSET', RECORD, 'input', 'null', 'input_ref', '', 'context', '', 'digest', '')
+if not redis.call('HGET', MONEY, 'paid') then
+  redis.call('PEXPIRE', CONTRACT, math.max(1, math.floor((tonumber(ends_by) - at) / 1000)))
+end
+return {phase, file or ''}

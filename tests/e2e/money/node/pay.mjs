@@ -4,7 +4,7 @@ import { privateKeyToAccount } from "viem/accounts";
 
 const { url, contract, body } = JSON.parse(readFileSync(0, "utf8"));
 const account = privateKeyToAccount(process.env.SEEKER_KEY);
-const headers = { "Content-Type": "application/json", "X-Contract-ID": contract };
+const headers = { "Content-Type": "application/json", ...(contract && { "X-Contract-ID": contract }) };
 
 const decode = (value) => (value ? JSON.parse(Buffer.from(value, "base64").toString("utf8")) : null);
 

@@ -1,0 +1,20 @@
+"""A worker behind a proxy, so that tests can send from any address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.hire.hire_session import HireSession, hire_tree
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture(name="session", scope="module")
+def _session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HireSession]:
+    """A worker with its chain and facilitator."""
+    settings = {"WORKER_AGENTS": "hostile_agents", "PYTHONPATH": str(HERE), "TRUSTED_PROXIES": "1"}
+    with hire_tree(tmp_path_factory.mktemp("worker"), WORKER_ENV="test", **settings) as session:
+        yield session

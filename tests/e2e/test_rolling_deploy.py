@@ -1,0 +1,140 @@
+"""A rolling deploy under traffic: the previous release and this one share a store."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.fakes.paid_worker import ROOT
+from tests.fakes.seeker import HttpDoor
+from tests.fakes.worker_processes import WorkerProcesses
+from tests.waiting import eventually
+from worker.local.valkey import free_port
+
+# The last commit of the previous release; each release updates it.
+PREVIOUS = "53f37d1"
+BUYERS = 4
+
+
+def _git(*words: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["git", *words], cwd=ROOT, capture_output=True)
+
+
+@pytest.fixture(name="previous")
+def _previous(tmp_path: Path) -> Path:
+    """The tree of the previous release, from the repository's history."""
+    archive = _git("archive", PREVIOUS)
+    if archive.returncode and _git("rev-parse", "--is-shallow-repository").stdout.strip() != b"false":
+        pytest.skip("the previous release is not in this clone's history: it has none, or is shallow")
+    assert archive.returncode == 0, archive.stderr
+    tree = tmp_path / "previous"
+    tree.mkdir()
+    subprocess.run(["tar", "-x", "-C", str(tree)], input=archive.stdout, check=True)
+    return tree
+
+
+@pytest.fixture(name="house")
+def _house(tmp_path: Path, previous: Path) -> Iterator[WorkerProcesses]:
+    house = WorkerProcesses(tmp_path)
+    try:
+        yield house.open(previous)
+        house.check_books()
+    finally:
+        house.close()
+
+
+class Traffic:
+    """Seekers that hire one after another, each through the next open door."""
+
+    def __init__(self, house: WorkerProcesses) -> None:
+        self.house = house
+        self.doors: list[str] = [house.url]
+        self.hires: list[tuple[str, str, str]] = []
+        self._turn = itertools.count()
+        self._stop = threading.Event()
+        self._pool = ThreadPoolExecutor(BUYERS)
+        self._buyers = [self._pool.submit(self._buy) for _ in range(BUYERS)]
+
+    def _buy(self) -> None:
+        while not self._stop.is_set():
+            seeker = self.house.seeker()
+            turn = next(self._turn)
+            seeker.door = HttpDoor(self.doors[turn % len(self.doors)])
+            capability = ("echo", "long", "early")[turn % 3]
+            hired = seeker.hire(capability, {"echo": "0.01", "long": "0.03", "early": "0.02"}[capability])
+            task = hired.pay(None, Prefer="respond-async").json["task_id"]
+            # The process that was asked may be gone: any process answers for any task.
+            seeker.door = HttpDoor(self.doors[-1])
+            assert hired.ended(task, 60).json["status"] == "completed"
+            self.hires.append((capability, seeker.wallet, task))
+
+    def goes_on(self, more: int = 12) -> None:
+        """Waits for so many more hires."""
+        wanted = len(self.hires) + more
+        eventually(lambda: len(self.hires) >= wanted or self._failed(), 90, "hires that end well")
+        assert not self._failed()
+
+    def _failed(self) -> bool:
+        for buyer in self._buyers:
+            if buyer.done():
+                buyer.result()
+        return False
+
+    def stop(self) -> list[tuple[str, str, str]]:
+        self._stop.set()
+        for buyer in self._buyers:
+            buyer.result(90)
+        self._pool.shutdown()
+        return self.hires
+
+
+def test_old_and_new_processes_sell_side_by_side(house: WorkerProcesses, previous: Path) -> None:
+    """Old alone, both, new alone: every hire completes once and is paid once, and the ledger adds up."""
+    traffic = Traffic(house)
+    traffic.goes_on()
+    mark = house.parts.keys.data_version
+    assert not house.parts.client.exists(mark), "only this release marks the store with a data version"
+
+    port = str(free_port())
+    house.start("new-web", "gunicorn", "-c", "config/gunicorn.py", PORT=port)
+    house.start("new-work", "worker", "work", WORKER_AGENTS="tests.fakes.newer_agents")
+    new = f"http://127.0.0.1:{port}"
+    eventually(lambda: _healthy(new), 40, "the new web process")
+    assert house.parts.client.exists(mark)
+    traffic.doors.append(new)
+    traffic.goes_on(24)
+    # The previous release fails unknown capabilities, so nothing new is sold beside it.
+    assert _offered(new) == {"echo", "early", "long"}
+
+    traffic.doors.remove(house.url)
+    house.end("work", "web")
+    traffic.goes_on()
+    eventually(lambda: "brandnew" in _offered(new), 40, "the new agent on sale")
+    seeker = house.seeker()
+    seeker.door = HttpDoor(new)
+    assert seeker.hire("brandnew").pay().json["status"] == "completed"
+
+    hires = traffic.stop()
+    assert {capability for capability, _, _ in hires} == {"echo", "long", "early"}
+    price = {"echo": 10_000, "early": 20_000, "long": 30_000}
+    for capability, wallet, task in hires:
+        assert house.dollars(wallet) == 1_000_000 - price[capability]
+        assert house.runs(task) == 1 or house.kinds(task).count("execution.reset")
+        assert house.kinds(task).count("payment.settled") == 1
+
+
+def _offered(url: str) -> set[str]:
+    return {each["name"] for each in HttpDoor(url)("GET", "/manifest").json["capabilities"]}
+
+
+def _healthy(url: str) -> bool:
+    try:
+        return HttpDoor(url, 2)("GET", "/health").status == 200
+    except OSError:
+        return False

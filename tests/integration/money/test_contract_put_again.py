@@ -1,0 +1,37 @@
+"""A seeker puts a contract again that the store has lost and whose payment has landed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fakes.paid_door import PaidDoor
+from worker.hiring.conditions import MayBePaid
+from worker.x402.payment_keys import PaymentKey
+
+BODY = {"do": "ok"}
+
+
+def test_contract_put_again_is_bound_to_its_payment(paid_door: PaidDoor) -> None:
+    """It gets no second 402: it waits for the ledger comparison, then runs."""
+    deal = paid_door.deal()
+    deal.payment()
+    contract = paid_door.hiring.book.find(deal.document["contract_id"])
+    assert contract is not None
+    keys = paid_door.parts.keys
+    paid_door.parts.client.delete(keys.contract(contract.ref))
+    paid_door.parts.client.zrem(keys.contracts, keys.contract(contract.ref))
+    paid_door.chain.settle((deal.wallet, "0x" + "5a" * 32), paid_door.pay_to, deal.price)
+    paid_door.jump(700)
+    assert paid_door.comparison.run()
+    assert [each.outcome for each in paid_door.parts.found.listed()] == ["listed"]
+
+    paid_door.hiring.book.register(deal.document)
+    with pytest.raises(MayBePaid):
+        deal.execute(BODY)
+    paid_door.jump(3)
+    assert paid_door.comparison.run(), "somebody waits for it"
+    task = deal.execute(BODY)
+    assert task.money.paid and deal.moved() == deal.price
+    network = paid_door.parts.network
+    key = str(PaymentKey(network.caip2, network.asset, deal.wallet, "0x" + "5a" * 32))
+    assert paid_door.parts.ledger.bound(key) == (task.execution.id, 1)

@@ -1,0 +1,143 @@
+"""After retention a contract's payment still gets its outcome; other requests learn nothing of money."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tests.fakes.paid_door import Deal, PaidDoor
+from worker.core.errors import NotFound, Problem
+from worker.engine.events import iso
+from worker.local.valkey import EmbeddedStore
+from worker.payments.payment import PaymentState
+
+BODY = {"do": "ok"}
+DAY = 86_400
+KEPT_DAYS = 30
+
+
+@pytest.fixture(name="paid_door")
+def _paid_door(paid_door_store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
+    """A worker whose ledger is not balanced at the end, since records are removed."""
+    client = redis.Redis.from_url(paid_door_store.url)
+    yield PaidDoor(tmp_path, client, paid_door_store.url)
+    client.close()
+
+
+def worked(paid_door: PaidDoor, deal: Deal, header: str, outcome: str = "completed") -> str:
+    """The execution that this payment bought, sealed with this outcome."""
+    id = deal.execute(BODY, header).execution.id
+    while paid_door.beside:
+        paid_door.step()
+    taken = paid_door.take(id)
+    assert taken is not None
+    paid_door.seal(taken, outcome)
+    return id
+
+
+def sold(paid_door: PaidDoor, capability: str = "echo") -> tuple[Deal, str, str]:
+    """A paid and delivered contract, its payment and its execution."""
+    deal = paid_door.deal(capability)
+    header = deal.payment()
+    id = worked(paid_door, deal, header)
+    paid_door.settle(id)
+    assert paid_door.execution(id).state == "completed"
+    return deal, header, id
+
+
+def later(paid_door: PaidDoor) -> None:
+    """After the retention period the clock has removed what ended before it."""
+    paid_door.jump(KEPT_DAYS * DAY + 60)
+    for _ in range(40):
+        paid_door.clock.tick()
+        if not paid_door.parts.client.zcard(paid_door.parts.keys.ended):
+            return
+    raise AssertionError("nothing was removed")
+
+
+def refusal(deal: Deal, header: str | None) -> Problem:
+    with pytest.raises(Problem) as caught:
+        deal.execute(BODY, header)
+    return caught.value
+
+
+def test_payment_of_an_expired_record_learns_its_outcome(paid_door: PaidDoor) -> None:
+    """410 with both times and the transaction; `charged` is true, since the payment settled."""
+    deal, header, id = sold(paid_door)
+    payment, execution = paid_door.money(id).payments[0], paid_door.execution(id)
+    later(paid_door)
+    assert paid_door.parts.ledger.money(id) is None
+    refused = refusal(deal, header)
+    assert (refused.status, refused.code, refused.charged) == (410, "RESULT_EXPIRED", True)
+    assert refused.details["delivered_at"] == iso(execution.ended)
+    assert refused.details["transaction"] == payment.transaction
+    assert refused.details["settled_at"] <= refused.details["delivered_at"]
+    assert refused.details["refunded"] is False
+
+
+def test_request_without_the_payment_learns_nothing_of_money(paid_door: PaidDoor) -> None:
+    """Without the payment the response neither affirms nor denies a charge."""
+    deal, _, id = sold(paid_door)
+    later(paid_door)
+    for refused in (refusal(deal, None), refusal(deal, paid_door.deal().payment()), refusal(deal, "%%%")):
+        assert isinstance(refused, NotFound)
+        assert refused.charged is None and "charged" not in refused.advice
+    with pytest.raises(NotFound) as caught:
+        paid_door.parts.tasks.find(deal.document["contract_id"], id)
+    assert caught.value.charged is None
+
+
+def test_another_contracts_payment_reveals_nothing(paid_door: PaidDoor) -> None:
+    """A settled payment is public: its outcome is shown only with its own contract id."""
+    one, other = sold(paid_door), sold(paid_door)
+    later(paid_door)
+    assert isinstance(refusal(one[0], other[1]), NotFound)
+
+
+def test_reimported_contract_is_not_sold_again(paid_door: PaidDoor) -> None:
+    """The contract is known again, but its payment bought the first run: 410 and no 402."""
+    deal, header, id = sold(paid_door)
+    later(paid_door)
+    fresh = paid_door.deal()
+    keys, refs = (
+        paid_door.parts.keys,
+        [paid_door.parts.book.ref(each.document["contract_id"]) for each in (deal, fresh)],
+    )
+    paid_door.parts.client.rename(keys.contract(refs[1]), keys.contract(refs[0]))
+    refused = refusal(deal, header)
+    assert (refused.code, paid_door.parts.ledger.money(id)) == ("RESULT_EXPIRED", None)
+
+
+def test_uncharged_old_payment_is_reported_uncharged(paid_door: PaidDoor) -> None:
+    """Failed work was not charged: the payment's holder learns that, and when the work ended."""
+    deal = paid_door.deal()
+    header = deal.payment()
+    id = worked(paid_door, deal, header, "failed")
+    assert paid_door.money(id).payments[0].state is PaymentState.RELEASED
+    later(paid_door)
+    refused = refusal(deal, header)
+    assert (refused.status, refused.charged) == (410, False)
+    assert (refused.details["outcome"], "settled_at" in refused.details) == ("failed", False)
+
+
+def test_untaken_second_payment_does_not_claim_uncharged(paid_door: PaidDoor) -> None:
+    """The contract was charged through another payment, which its record no longer shows."""
+    deal = paid_door.deal()
+    refused_first, second = deal.payment(), deal.payment()
+    paid_door.facilitator.planned["verify"].append("no")
+    id = deal.execute(BODY, refused_first).execution.id
+    paid_door.step()
+    deal.execute(BODY, second)
+    while paid_door.beside:
+        paid_door.step()
+    taken = paid_door.take(id)
+    assert taken is not None
+    paid_door.seal(taken)
+    paid_door.settle(id)
+    later(paid_door)
+    assert refusal(deal, second).charged is True
+    refused = refusal(deal, refused_first)
+    assert (refused.code, refused.charged) == ("RESULT_EXPIRED", None)

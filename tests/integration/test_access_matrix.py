@@ -1,0 +1,212 @@
+"""Which credential may use which route: every route × every credential. A route without a rule fails."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pytest
+import redis
+from flask import Flask
+
+from tests.fakes.paid_door import Deal, PaidDoor
+from tests.web_app import application
+from worker.core.agent_keys import agent_keys
+from worker.local.valkey import EmbeddedStore
+
+AGENT, RUNNER = "keyed-agent", "keyed-runner"
+KEYS = {AGENT: "a" * 20, RUNNER: "r" * 20}
+KERNEL = ("kernel", "p" * 20)
+
+# Allowed credentials; all others are refused as unknown, without any content.
+ANYBODY = {
+    "nobody",
+    "wrong token",
+    "operator",
+    "agent key",
+    "runner key",
+    "kernel",
+    "seeker",
+    "other seeker",
+    "payment alone",
+}
+OPERATOR = {"operator"}
+AGENTS = {"operator", "agent key"}
+RUNNERS = {"operator", "runner key"}
+AGENTS_AND_RUNNERS = AGENTS | RUNNERS
+KERNELS = {"kernel"}
+SEEKER = {"seeker"}
+# A contract is the credential, but any caller may ask what a contract buys.
+SEEKERS = {"seeker", "other seeker"}
+
+RULES: dict[tuple[str, str], set[str]] = {
+    ("GET", "/.well-known/hire-manifest.json"): ANYBODY,
+    ("GET", "/manifest"): ANYBODY,
+    ("GET", "/openapi.json"): ANYBODY,
+    ("GET", "/openapi/operator.json"): ANYBODY,
+    ("GET", "/.well-known/agent-card.json"): ANYBODY,
+    ("GET", "/.well-known/agent-registration.json"): ANYBODY,
+    ("GET", "/.well-known/did.json"): ANYBODY,
+    ("GET", "/.well-known/x402"): ANYBODY,
+    ("GET", "/favicon.ico"): ANYBODY,
+    ("GET", "/llms.txt"): ANYBODY,
+    ("GET", "/buy/<capability>"): ANYBODY,
+    ("POST", "/buy/<capability>"): ANYBODY,
+    ("GET", "/health"): ANYBODY,
+    ("GET", "/v0/health"): ANYBODY,
+    ("GET", "/v0/ready"): ANYBODY,
+    ("GET", "/swarm/health"): ANYBODY,
+    ("GET", "/ready"): OPERATOR,
+    ("GET", "/metrics"): OPERATOR,
+    ("POST", "/contracts"): ANYBODY,
+    ("PUT", "/contracts"): ANYBODY,
+    ("GET", "/contracts"): SEEKERS,
+    ("POST", "/execute"): SEEKERS | KERNELS,
+    ("GET", "/tasks/<task_id>"): SEEKER,
+    ("DELETE", "/tasks/<task_id>"): SEEKER,
+    ("GET", "/tasks/<task_id>/evidence"): SEEKER,
+    # A wallet's purchases; only the wallet's signature grants access.
+    ("GET", "/tasks"): set(),
+    ("GET", "/stream/<task_id>"): SEEKER,
+    ("GET", "/files/<execution_id>/<which>/<token>/<name>"): set(),
+    ("GET", "/capabilities"): KERNELS,
+    ("GET", "/swarm/capabilities"): KERNELS,
+    ("POST", "/swarm/execute"): KERNELS,
+    ("POST", "/swarm/verify"): KERNELS,
+    ("POST", "/verify"): KERNELS,
+    ("POST", "/v0/executions"): OPERATOR,
+    ("GET", "/v0/executions"): OPERATOR,
+    ("GET", "/v0/executions/<id>"): OPERATOR,
+    ("POST", "/v0/executions/<id>/cancel"): OPERATOR,
+    ("GET", "/v0/executions/<id>/events"): OPERATOR,
+    ("POST", "/v0/executions/<id>/signal"): OPERATOR,
+    ("GET", "/v0/executions/<id>/stream"): OPERATOR,
+    ("GET", "/v0/tools"): AGENTS_AND_RUNNERS,
+    ("GET", "/v0/agents/stream"): AGENTS,
+    ("POST", "/v0/agents/intent"): AGENTS,
+    ("POST", "/v0/agents/step-result"): AGENTS,
+    ("GET", "/v0/runners/stream"): RUNNERS,
+    ("DELETE", "/v0/runners/<path:id>"): RUNNERS,
+    ("POST", "/v0/runners/<path:id>/capabilities"): RUNNERS,
+    ("POST", "/v0/runners/<path:id>/results"): RUNNERS,
+    ("POST", "/v0/runners/<path:id>/tools"): RUNNERS,
+    ("POST", "/v0/runners/steps/<step>/started"): RUNNERS,
+}
+# Refusals of the caller: as if nothing existed, or rate limited after wrong credentials; a request without
+# any contract is malformed.
+REFUSED = {400, 401, 403, 404, 429}
+QUERIES = {
+    "/v0/agents/stream": {"agent_id": AGENT, "consumer_id": "c"},
+    "/v0/runners/stream": {"runner_id": RUNNER, "consumer_id": "c", "capabilities": "t"},
+}
+BODIES = {
+    "/execute": {"task_id": "t", "execution_id": "e", "attempt_id": "a"},
+    "/v0/executions": {"agent_id": "echo", "input": {}},
+    "/v0/executions/<id>/signal": {"signal_type": "x"},
+    "/v0/runners/<path:id>/tools": {"tools": []},
+    "/v0/runners/<path:id>/capabilities": {"tools": []},
+    "/v0/runners/steps/<step>/started": {"runner_id": RUNNER},
+}
+# A request that passes the access check may fail otherwise; these codes refuse the caller.
+WHO = {
+    "UNAUTHORIZED",
+    "FORBIDDEN",
+    "TASK_NOT_FOUND",
+    "CONTRACT_NOT_FOUND",
+    "MISSING_CONTRACT_ID",
+    "FILE_NOT_FOUND",
+    "NOT_FOUND",
+}
+
+
+@dataclass
+class Site:
+    """The application, a seeker with a task, and a second seeker."""
+
+    app: Flask
+    paid_door: PaidDoor
+    mine: Deal
+    other: Deal
+
+    def headers(self, credential: str) -> dict[str, str]:
+        token = self.paid_door.settings.kernel_token
+        bearer = {
+            "operator": token,
+            "wrong token": "x" * 40,
+            "agent key": KEYS[AGENT],
+            "runner key": KEYS[RUNNER],
+        }
+        if credential in bearer:
+            return {"Authorization": f"Bearer {bearer[credential]}"}
+        payment = {"PAYMENT-SIGNATURE": self.mine.payments[0]}
+        return {
+            "nobody": {},
+            "kernel": {"Authorization": "Basic " + base64.b64encode(":".join(KERNEL).encode()).decode()},
+            "seeker": {"X-Contract-ID": self.mine.document["contract_id"]},
+            "other seeker": {"X-Contract-ID": self.other.document["contract_id"]},
+            "payment alone": payment,
+        }[credential]
+
+    def passes(self, method: str, rule: str, credential: str) -> bool:
+        """Whether the route serves this caller, including with a complaint about the request."""
+        path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
+        for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
+            path = path.replace(name, self.mine.id or "")
+        for name in ("<which>", "<token>", "<name>"):
+            path = path.replace(name, "x" * 32)
+        answer = self.app.test_client().open(
+            path,
+            method=method,
+            headers=self.headers(credential),
+            query_string=QUERIES.get(rule),
+            json=BODIES.get(rule, {}) if method in ("POST", "PUT") else None,
+            buffered=False,
+        )
+        try:
+            if answer.status_code not in REFUSED:
+                return True
+            found = answer.get_json(silent=True) or {}
+            error = found.get("error")
+            code = error.get("code") if isinstance(error, dict) else found.get("code")
+            return answer.status_code in (400, 404) and code not in WHO
+        finally:
+            answer.close()
+
+
+@pytest.fixture(name="site", scope="module")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    home = tmp_path_factory.mktemp("access")
+    with EmbeddedStore(home) as store:
+        paid_door = PaidDoor(home, redis.Redis.from_url(store.url), store.url)
+        mine, other = paid_door.deal(), paid_door.deal()
+        mine.execute({"do": "ok"}, mine.payment())
+        entries = agent_keys(f"agent:{AGENT}:{KEYS[AGENT]},runner:{RUNNER}:{KEYS[RUNNER]}:t")
+        settings = replace(paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries)
+        with application(settings) as app:
+            yield Site(app, paid_door, mine, other)
+
+
+def routes(app: Flask) -> set[tuple[str, str]]:
+    """All routes and methods of the application."""
+    return {
+        (method, rule.rule)
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or ()
+        if method not in ("HEAD", "OPTIONS")
+    }
+
+
+def test_every_route_has_a_rule(site: Site) -> None:
+    """A new route needs an access rule."""
+    assert routes(site.app) == RULES.keys()
+
+
+@pytest.mark.parametrize("credential", sorted(ANYBODY))
+def test_a_credential_opens_its_routes_and_no_other(site: Site, credential: str) -> None:
+    """One row of the matrix: all routes with one credential."""
+    # Last, because it ends the task.
+    ordered = sorted(RULES, key=lambda route: (route[0] == "DELETE" or route[1].endswith("/cancel"), route))
+    opened = {route for route in ordered if site.passes(*route, credential)}
+    allowed = {route for route in RULES if credential in RULES[route]}
+    assert opened == allowed, {"opened": opened - allowed, "closed": allowed - opened}

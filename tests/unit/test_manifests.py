@@ -1,0 +1,163 @@
+"""Parsing script manifests, what they refuse, and the source assembled from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.store.data_model import Keys
+from worker.store.manifests import BadManifest, assemble, read_manifest, unused_keys
+from worker.store.scripts import bind
+
+WHOLE = """\
+-- Says what it does.
+--
+-- keys
+--   record log by_state.pending worker_mail=mail(worker)
+--   jobs(tools)* indexes*=zset takers=zset
+-- hook keys
+--   ledger
+-- args
+--   id
+--   lease   us
+--   rest*   field, value, ...
+-- answers
+--   taken   time
+--   gone
+return redis.call('HGET', RECORD, 'a')
+"""
+
+
+def script(**blocks: str) -> str:
+    """Return a script with these blocks and no code."""
+    lines = ["-- Says what it does.", "--"]
+    for name, text in blocks.items():
+        lines += [f"-- {name.replace('_', ' ')}", *(f"--   {line}" for line in text.split("\n"))]
+    return "\n".join(lines)
+
+
+def source(text: str, *libraries: Path) -> str:
+    return assemble(read_manifest("s", text), text, libraries, "local function now() return 1 end")
+
+
+def test_all_manifest_sections_are_read() -> None:
+    """Names, arguments, the trailing list and answers are read; text after a name explains it."""
+    found = read_manifest("s", WHOLE)
+    assert (found.args, found.rest, found.answers) == (("id", "lease"), "rest", ("taken", "gone"))
+    assert [use.local for use in found.single] == [
+        "RECORD", "LOG", "BY_STATE", "WORKER_MAIL", "TAKERS", "LEDGER"
+    ]  # fmt: skip
+    assert [use.local for use in found.lists] == ["JOBS", "INDEXES"]
+    assert found.hook == {"LEDGER"}
+    assert found.parameters == {"id", "lease", "rest", "worker", "tools", "indexes", "takers"}
+
+
+def test_an_explanation_may_take_several_lines() -> None:
+    """A line with deeper indentation continues the explanation above it."""
+    found = read_manifest("s", script(keys="record", args="id", answers="go    one, two,\n      three\nno"))
+    assert found.answers == ("go", "no")
+
+
+def test_keys_are_bound_by_data_model_names() -> None:
+    """Single keys precede lists; list lengths precede the arguments, the last of which is expanded."""
+    keys = Keys("p")
+    names, args = bind(
+        read_manifest("s", WHOLE),
+        keys,
+        {"id": "x", "lease": 5, "rest": ["a", "b"], "worker": "w", "tools": ["t", "u"]}
+        | {"indexes": ["p:i"], "takers": "p:q"},
+    )
+    assert names == (
+        *("p:x:x", "p:log:x", "p:by:state:pending", keys.mail("w"), "p:q", "p:ledger:x"),
+        *(keys.jobs("t"), keys.jobs("u"), "p:i"),
+    )
+    assert args == (2, 1, "x", 5, "a", "b")
+
+
+@pytest.mark.parametrize("change", ["less", "more"])
+def test_call_requires_exactly_the_declared_arguments(change: str) -> None:
+    """A missing or surplus argument is refused by name before anything is sent."""
+    found = read_manifest("s", script(keys="record", args="id\nlease"))
+    arguments: dict[str, Any] = {"id": "x"} if change == "less" else {"id": "x", "lease": 1, "other": 2}
+    with pytest.raises(BadManifest, match="lease" if change == "less" else "other"):
+        bind(found, Keys(), arguments)
+
+
+REFUSED = {
+    "a key that the data model does not know": script(keys="nonsense"),
+    "a word that is no key": script(keys="record;"),
+    "a method of the data model that is no key": script(keys="indexes"),
+    "an argument in capitals": script(args="Id"),
+    "an argument that is a word of Lua": script(args="until"),
+    "an argument that hides the clock": script(args="now"),
+    "an argument named twice": script(args="id\nid"),
+    "a list that is not the last argument": script(args="fields*\nid"),
+    "a key named twice": script(keys="record log record"),
+    "an entry of a table named twice": script(keys="by_state by_state.pending"),
+    "a key of the caller's called like an argument": script(keys="line=zset", args="line"),
+    "two blocks of one name": script(keys="record") + "\n" + script(keys="log"),
+    "a line that belongs to nothing": script(keys="record") + "\n-- and more prose",
+    "an entry that its table does not have": script(keys="by_state.nonsense"),
+    "an entry of what is no table": script(keys="record.pending"),
+    "a parameter for a key of which there is one": script(keys="leases(id)"),
+    "a list of a key of which there is one": script(keys="leases*"),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=list(REFUSED))
+def test_invalid_manifest_lines_are_refused(text: str) -> None:
+    with pytest.raises(BadManifest, match=r"^s: "):
+        read_manifest("s", text)
+
+
+def test_undeclared_key_is_refused() -> None:
+    """A script with an undeclared key is never sent; names in comments and strings do not count."""
+    assert source(script(keys="log") + "\nlocal a = 1 -- RECORD\nreturn {'RECORD', LOG}")
+    with pytest.raises(BadManifest, match=r"does not name: \['RECORD'\]"):
+        source(script(keys="log") + "\nreturn {RECORD, LOG}")
+
+
+def test_unused_key_is_detected() -> None:
+    text = script(keys="log record") + "\nreturn LOG"
+    assert unused_keys(read_manifest("s", text), text, []) == {"RECORD"}
+
+
+@pytest.fixture(name="shared")
+def _shared(tmp_path: Path) -> Path:
+    path = tmp_path / "_shared.lua"
+    path.write_text(
+        "-- Two functions, one by the other, and one alone.\n"
+        "local function outer() return inner() end\n"
+        "-- A line about the next one.\n"
+        "local function inner()\n  return RECORD\nend\n"
+        "local function alone() return LEASES end\n"
+    )
+    return path
+
+
+def test_used_shared_functions_are_included(shared: Path) -> None:
+    """Functions that a script uses, directly or indirectly and in any order, are included; no others are."""
+    lua = source(script(keys="record") + "\nreturn outer()", shared)
+    assert "function outer()" in lua and "function inner()" in lua and "alone" not in lua
+    assert "RECORD" not in source(script(args="id") + "\nreturn id", shared)
+
+
+def test_keys_used_by_shared_functions_must_be_declared(shared: Path) -> None:
+    with pytest.raises(BadManifest, match="RECORD"):
+        source(script(args="id") + "\nreturn outer()", shared)
+
+
+def test_argument_named_like_a_shared_function_is_refused(shared: Path) -> None:
+    """It would add that function's keys and hide it."""
+    with pytest.raises(BadManifest, match="alone"):
+        source(script(keys="leases", args="id\nalone") + "\nreturn alone", shared)
+
+
+def test_every_key_type_is_checked_first() -> None:
+    """One check per type; a key declared as `any` is not checked."""
+    lua = source(script(keys="record log leases lane=any") + "\nreturn {RECORD, LOG, LEASES, LANE}")
+    before = lua[: lua.index("return {RECORD")]
+    assert all(command in before for command in ("'HLEN'", "'LLEN'", "'ZCARD'"))
+    assert "{KEYS[4]}" not in before

@@ -1,0 +1,60 @@
+"""When a warm process is replaced, and how much of its prints is passed on."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+from structlog.testing import capture_logs
+
+from worker.queue import prints, process_limits
+from worker.queue.prints import BURST, PrintedOutput
+from worker.queue.process_limits import ProcessLimits, ProcessWear
+
+
+def test_a_new_process_is_never_worn_by_what_it_began_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that starts above a limit does one run before it is replaced."""
+    wear = ProcessWear(ProcessLimits(open_files=1))
+    assert wear.reason() == ""
+    wear.ran()
+    assert wear.reason() == "open_files"
+
+
+def test_each_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs, memory growth and age each have a reason; limits differ slightly between processes."""
+    worn = ProcessWear(ProcessLimits(runs=1))
+    worn.ran()
+    assert worn.reason() == "runs"
+    heavy = ProcessWear(ProcessLimits())
+    heavy.ran()
+    assert heavy.reason() == ""
+    monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 40)
+    assert heavy.reason() == "memory"
+    assert ProcessWear(ProcessLimits(seconds=0)).reason() == "age"
+
+
+def test_prints_beyond_the_allowance_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allowance refills with time, and a log line counts the dropped bytes."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    read, write = os.pipe()
+    os.set_blocking(read, False)
+    passed: list[bytes] = []
+    printed = PrintedOutput(read, "express", write=passed.append)
+    with capture_logs() as logs:
+        for _ in range(10):
+            os.write(write, b"x" * 60_000)
+            assert printed.read()
+        assert sum(map(len, passed)) == BURST and not logs
+        now[0] += 10.0
+        os.write(write, b"y" * 60_000)
+        assert printed.read()
+        printed.report()
+        printed.report(0)
+    assert sum(map(len, passed)) == BURST + 10 * prints.PER_SECOND
+    dropped = 10 * 60_000 - BURST + 60_000 - 10 * prints.PER_SECOND
+    assert [(line["event"], line["bytes"]) for line in logs] == [("work.prints_dropped", dropped)]
+    os.close(write)
+    assert not printed.read()
+    printed.close()

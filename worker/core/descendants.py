@@ -1,0 +1,77 @@
+"""Finds and kills all descendants of this process, however they were started. Linux only (/proc)."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+_PR_SET_CHILD_SUBREAPER = 36
+# If a process forks faster than its children are killed, stop; its parent kills the process group.
+_MOST_ROUNDS = 50
+# Servers that Python's multiprocessing starts once and reuses.
+_HELPERS = (
+    ("multiprocessing.forkserver", "_forkserver", "_forkserver_pid"),
+    ("multiprocessing.resource_tracker", "_resource_tracker", "_pid"),
+)
+
+
+def adopt_orphans() -> None:
+    """Makes this process the parent of orphaned descendants (subreaper), even in other sessions."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def children() -> set[int]:
+    """The direct children of this process; empty where there is no /proc."""
+    own = os.getpid()
+    try:
+        threads = [*Path("/proc/self/task").iterdir()]
+        return {int(pid) for each in threads for pid in _read(each / "children").split()}
+    except FileNotFoundError:
+        return {pid for pid in _all_processes() if _parent_of(pid) == own}
+
+
+def end_children(spared: Collection[int] = ()) -> int:
+    """Kills all descendants but the spared children and Python's own helpers; returns how many."""
+    ended: set[int] = set()
+    for _ in range(_MOST_ROUNDS):
+        # Children of a killed child are reparented to us.
+        found = children().difference(spared, _helpers())
+        if not found:
+            break
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in found:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        ended |= found
+    return len(ended)
+
+
+def _helpers() -> set[int]:
+    found = (getattr(getattr(sys.modules.get(name), owner, None), pid, None) for name, owner, pid in _HELPERS)
+    return {pid for pid in found if pid}
+
+
+def _read(file: Path) -> str:
+    return file.read_text()
+
+
+def _all_processes() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except FileNotFoundError:
+        return []
+
+
+def _parent_of(pid: int) -> int:
+    try:
+        return int(_read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1])
+    except OSError:
+        return 0

@@ -1,0 +1,35 @@
+"""Body and headers of the 402, in both versions of x402."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Response
+
+from worker.doors.answers import problem_answer
+from worker.hiring.task import PaymentRequired
+from worker.x402.headers import response_headers
+
+
+def payment_required_answer(
+    problem: PaymentRequired, contract_id: str | None, details: dict[str, Any]
+) -> Response:
+    """The offer, and why the payment sent did not match. The body is also valid V1 for old clients."""
+    body = {
+        **problem.offer.v1_body(problem.message),
+        "status": "failed",
+        "contract_id": contract_id,
+        "details": details,
+        "code": problem.code,
+    }
+    response = problem_answer(problem, body)
+    response.headers.update(problem.offer.headers(problem.message))
+    if problem.response is not None:
+        response.headers.update(both_versions(dict(problem.response)))
+    response.headers["Cache-Control"] = "no-store"
+    return response
+
+
+def both_versions(document: dict[str, Any]) -> dict[str, str]:
+    """The headers that report a payment's outcome."""
+    return {**response_headers(document), **response_headers(document, version=1)}

@@ -1,0 +1,87 @@
+"""Lists of executions: filters, pages and cursors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from dataclasses import dataclass
+
+from worker.core.errors import BadRequest
+from worker.core.ids import is_id
+from worker.engine.reader import ExecutionReader
+from worker.engine.record import Execution
+
+# A page examines at most this many entries; the cursor continues from there.
+WALK = 1_000
+_MOST_ROWS = 250
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Filters of a list."""
+
+    state: str = ""
+    agent: str = ""
+    door: str = ""
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def matches(self, execution: Execution) -> bool:
+        return (
+            (not self.state or execution.state == self.state)
+            and (not self.agent or execution.agent == self.agent)
+            and (not self.door or execution.door == self.door)
+            and all(execution.labels.get(name) == value for name, value in self.labels)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    executions: list[Execution]
+    next_cursor: str
+
+
+def read_page(store: ExecutionReader, filter: Filter, *, cursor: str = "", limit: int = 50) -> Page:
+    """Lists newest first. Walks the most selective index and checks the other filters on the way."""
+    index = _index(store, filter)
+    at = _read_cursor(cursor) if cursor else None
+    found: list[Execution] = []
+    walked, step = 0, limit + 1
+    while walked < WALK:
+        most = min(step, WALK - walked)
+        rows = store.page(index, cursor=at, most=most)
+        shown = store.summaries([id for id, _ in rows])
+        for (id, created), execution in zip(rows, shown, strict=True):
+            if len(found) == limit:
+                return Page(found, _cursor(at))
+            at = created, id
+            if execution is not None and filter.matches(execution):
+                found.append(execution)
+        if len(rows) < most:
+            return Page(found, "")
+        walked += len(rows)
+        # Few rows matched: examine more at a time.
+        step = min(2 * step, _MOST_ROWS)
+    return Page(found, _cursor(at))
+
+
+def _index(store: ExecutionReader, filter: Filter) -> str:
+    keys = store.keys
+    lists = [keys.by_label(name, value) for name, value in filter.labels]
+    lists += [keys.by_state(filter.state)] if filter.state else []
+    lists += [keys.by_agent(filter.agent)] if filter.agent else []
+    lists += [keys.by_door(filter.door)] if filter.door else []
+    return store.smallest(lists or [keys.everything])
+
+
+def _cursor(at: tuple[int, str] | None) -> str:
+    return base64.urlsafe_b64encode(f"{at[0]}|{at[1]}".encode()).decode() if at else ""
+
+
+def _read_cursor(cursor: str) -> tuple[int, str]:
+    try:
+        created, id = base64.urlsafe_b64decode(cursor.encode()).decode().split("|")
+        if not (created.isascii() and created.isdigit() and len(created) < 17 and is_id(id)):
+            raise ValueError(cursor)
+    except (binascii.Error, ValueError) as broken:
+        raise BadRequest("the cursor is invalid", field="cursor") from broken
+    return int(created), id

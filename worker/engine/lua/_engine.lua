@@ -1,0 +1,181 @@
+-- Shared by every script about an execution. Contains no payment logic: where payments matter, it calls a hook,
+-- a function whose name begins with money_, defined by the payments' own file (payments/lua/_hooks.lua).
+
+local TERMINAL = {completed = true, failed = true, cancelled = true}
+
+local function get(...) return redis.call('HMGET', RECORD, ...) end
+
+-- Whether this fence may still write about the work: its lease is valid and nothing is sealed.
+local function holds(fence, at)
+  local state, held, until_, sealed_by = unpack(get('state', 'fence', 'lease', 'sealed_by'))
+  return state == 'running' and held == fence and tonumber(until_) >= at and not sealed_by
+end
+
+-- Reserves log space for these events and bytes; false if that would exceed a limit.
+local function fits(events, bytes, most_events, most_bytes)
+  local size = tonumber(redis.call('HGET', RECORD, 'log_bytes') or 0) + bytes
+  if redis.call('LLEN', LOG) + events > tonumber(most_events) or size > tonumber(most_bytes) then return false end
+  redis.call('HSET', RECORD, 'log_bytes', whole(size))
+  return true
+end
+
+-- Formats microseconds as RFC 3339 (days to civil date by the proleptic Gregorian calendar).
+local function iso(at)
+  local seconds = math.floor(at / 1e6)
+  local days = math.floor(seconds / 86400)
+  local rest = seconds - days * 86400
+  local z = days + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local month = mp < 10 and mp + 3 or mp - 9
+  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+  return string.format('%04d-%02d-%02dT%02d:%02d:%02d.%06dZ', year, month, doy - math.floor((153 * mp + 2) / 5) + 1,
+    math.floor(rest / 3600), math.floor(rest % 3600 / 60), rest % 60, at % 1e6)
+end
+
+-- Encodes plain text as a JSON string.
+local function quoted(text)
+  return '"' .. string.gsub(text, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end) .. '"'
+end
+
+-- Appends an event; returns its sequence. cause and correlation are sequences in the same log.
+local function emit(at, kind, payload, step, cause, correlation)
+  return redis.call('RPUSH', LOG, table.concat(
+    {whole(at), kind, step or '-', whole(cause or 0), whole(correlation or 0), payload}, ' '))
+end
+
+local function wake() redis.call('PUBLISH', LOG, '') end
+
+local function count(name, label, value)
+  redis.call('HINCRBY', STATS, name .. '{' .. label .. '="' .. value .. '"}', 1)
+end
+
+-- Counts seconds of waiting or working in a histogram of /metrics, by what they were spent on.
+local LATENCIES = {5e3, 25e3, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7, 3e7, 6e7, 3e8, 18e8}
+
+local function observe(name, of, took)
+  took = math.max(0, took)
+  redis.call('HINCRBY', STATS, name .. ' count ' .. of, 1)
+  redis.call('HINCRBY', STATS, name .. ' us ' .. of, whole(took))
+  for _, limit in ipairs(LATENCIES) do
+    if took <= limit then
+      redis.call('HINCRBY', STATS, name .. ' le ' .. whole(limit) .. ' ' .. of, 1)
+      break
+    end
+  end
+end
+
+local function move(id, from, to, at)
+  local created = redis.call('ZSCORE', BY_STATE[from], id) or redis.call('HGET', RECORD, 'created')
+  redis.call('ZREM', BY_STATE[from], id)
+  redis.call('ZADD', BY_STATE[to], created, id)
+  redis.call('HSET', RECORD, 'state', to, 'updated', whole(at))
+end
+
+-- Steps without an outcome, oldest first.
+local function open_steps()
+  local steps = {}
+  for step in string.gmatch(redis.call('HGET', STEPS, 'open') or '', '%S+') do steps[#steps + 1] = step end
+  return steps
+end
+
+-- Records a step's outcome and removes its deadline.
+local function close_step(id, step, status)
+  local open = {}
+  for _, other in ipairs(open_steps()) do
+    if other ~= step then open[#open + 1] = other end
+  end
+  redis.call('HSET', STEPS, step .. ' status', status, 'open', table.concat(open, ' '))
+  redis.call('ZREM', STEP_DEADLINES, id .. ' ' .. step)
+end
+
+-- Cancels every step without an outcome when the execution ends.
+local function cancel_steps(id, at, reason, correlation)
+  local open = open_steps()
+  if #open == 0 then return end
+  -- The remote agent is notified of these steps later.
+  redis.call('HSET', STEPS, 'cut', table.concat(open, ' ') .. ' ' .. (redis.call('HGET', STEPS, 'cut') or ''))
+  for _, step in ipairs(open) do
+    close_step(id, step, 'cancelled')
+    emit(at, 'step.cancelled', '{"reason":' .. quoted(reason) .. '}', step, 0, correlation)
+  end
+end
+
+-- Whether work remains after the end (an agent to notify, jobs to take back); a timer triggers it.
+local function loose_ends(id)
+  return redis.call('HGET', RECORD, 'lane') == 'remote' or redis.call('HEXISTS', STEPS, 'jobs') == 1
+end
+
+-- Ends an execution; the terminal event is the last in its log. `why` names a refund condition.
+local function finish(id, at, from, to, payload, correlation, why)
+  redis.call('ZREM', LEASES, id)
+  redis.call('ZREM', QUEUED, id)
+  if loose_ends(id) then redis.call('ZADD', TIMERS, whole(at), id) else redis.call('ZREM', TIMERS, id) end
+  redis.call('ZREM', DEADLINES, id)
+  redis.call('ZADD', ENDED, whole(at), id)
+  money_ended(id, at, to, why or 'no_response')
+  move(id, from, to, at)
+  redis.call('HSET', RECORD, 'phase', 'done', 'ended', whole(at), 'lease', '0')
+  emit(at, 'execution.' .. to, payload, nil, correlation, correlation)
+  count('worker_executions_total', 'status', to)
+  wake()
+end
+
+-- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on.
+local function seal_work(id, at, by, outcome, work, correlation, grace)
+  redis.call('HSET', RECORD, 'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error)
+  cancel_steps(id, at, 'execution ended', correlation)
+  -- Moving average of this agent's run time; the latest run weighs a fifth. Skipped for names that we do not offer.
+  local agent, lane, started, contract, version = unpack(get('agent', 'lane', 'started', 'contract', 'version'))
+  if contract or version then
+    local took = at - tonumber(started)
+    for _, field in ipairs({'mean_us ' .. agent, 'lane_us ' .. lane}) do
+      local mean = redis.call('HGET', STATS, field)
+      redis.call('HSET', STATS, field, whole(mean and mean * 0.8 + took * 0.2 or took))
+    end
+    observe('run', agent, took)
+  end
+  if outcome == 'completed' and money_settles(id, at, grace) then
+    redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),
+      'sealed', whole(at))
+    redis.call('ZREM', LEASES, id)
+    redis.call('ZREM', DEADLINES, id)
+    emit(at, 'execution.sealed', '{}')
+    wake()
+    return 'settling'
+  end
+  finish(id, at, 'running', outcome, work.payload, correlation, work.condition)
+  return 'ok'
+end
+
+-- Queues a pending execution. The caller pushes work on the queue lane to RQ. Work for a remote agent is put into
+-- the agent's queue by the first process that handles its timer, at the latest by the clock.
+local function queue(id, at, lane, first)
+  if lane == 'remote' then
+    redis.call('ZADD', TIMERS, whole(at), id)
+    return
+  end
+  redis.call('ZREM', TIMERS, id)
+  redis.call('ZADD', QUEUED, whole(at), id)
+  if lane == 'express' and not redis.call('LPOS', EXPRESS, id) then
+    redis.call(first and 'LPUSH' or 'RPUSH', EXPRESS, id)
+  end
+end
+
+-- Restarts a blocked local execution from its first line, with a new fence but no new attempt. Its streamed output
+-- is reset.
+local function run_again(id, at, lane, payload, cause)
+  redis.call('HDEL', RECORD, 'blocked_on', 'ref', 'wait_key', 'wait_until', 'wait_expired')
+  redis.call('HSET', RECORD, 'due', '0', 'resumed', '1')
+  move(id, 'blocked', 'pending', at)
+  emit(at, 'execution.resumed', payload, nil, cause, cause)
+  if tonumber(redis.call('HGET', RECORD, 'said') or 0) > 0 then
+    redis.call('HSET', RECORD, 'said', '0')
+    emit(at, 'output.reset', '{}')
+  end
+  queue(id, at, lane, true)
+  wake()
+end

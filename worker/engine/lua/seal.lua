@@ -1,0 +1,26 @@
+-- Stores the result of the work and ends it.
+--
+-- keys
+--   log record steps by_state deadlines ended leases queued stats step_deadlines timers
+-- hook keys
+--   journal ledger legs money open_payments sums wallets
+-- args
+--   id
+--   fence
+--   outcome    'completed' or 'failed'
+--   output     JSON
+--   result     JSON
+--   problem    JSON
+--   payload    of the terminal event
+--   condition  refund condition
+--   grace      us that the settler of a waiting request goes first
+-- answers
+--   ok
+--   settling
+--   lost
+local state, held, until_, sealed_by, phase = unpack(get('state', 'fence', 'lease', 'sealed_by', 'phase'))
+if sealed_by == fence then return phase == 'done' and 'ok' or 'settling' end
+local at = now()
+if state ~= 'running' or held ~= fence or tonumber(until_) < at then return 'lost' end
+local work = {output = output, result = result, error = problem, payload = payload, condition = condition}
+return seal_work(id, at, fence, outcome, work, 0, grace)

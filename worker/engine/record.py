@@ -1,0 +1,186 @@
+"""The record of one execution, as read from the store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from worker.core.states import Lane, Phase, State
+
+# Fields shown in a list of executions.
+SUMMARY = (
+    "id",
+    "agent",
+    "door",
+    "lane",
+    "state",
+    "phase",
+    "attempt",
+    "attempts",
+    "fence",
+    "created",
+    "updated",
+    "ends_by",
+    "started",
+    "first_started",
+    "ended",
+    "progress",
+    "message",
+    "labels",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """One run of a capability, as far as Python reads it; scripts keep more fields in the record.
+
+    Times are in microseconds. JSON stays bytes until its value is requested. A summary has only the fields
+    in `SUMMARY`; the others keep their defaults.
+    """
+
+    id: str
+    agent: str
+    door: str
+    lane: Lane
+    state: State
+    phase: Phase
+    attempt: int
+    attempts: int
+    fence: int
+    created: int
+    updated: int
+    ends_by: int
+    run_until: int = 0
+    started: int = 0
+    first_started: int = 0
+    sealed: int = 0
+    ended: int = 0
+    session: str = ""
+    worker: str = ""
+    digest: str = ""
+    version: str = ""
+    progress: float | None = None
+    message: str = ""
+    streamed: int = 0
+    marks: int = 0
+    labels: dict[str, str] = field(default_factory=dict)
+
+    # Input: its JSON, or a reference to the file that holds it (see `stored_files.input_of`).
+    input: bytes = field(default=b"null", repr=False)
+    input_ref: bytes = field(default=b"", repr=False)
+    context_json: bytes = field(default=b"", repr=False)
+    scope: str = ""
+    key: str = ""
+
+    # Output. `sealed_by` is empty until the work is sealed.
+    output: bytes = field(default=b"", repr=False)
+    result_json: bytes = field(default=b"", repr=False)
+    error_json: bytes = field(default=b"", repr=False)
+    sealed_by: str = ""
+    resumed: bool = False
+
+    # Contract fields; empty for unsold work. `parked`: "retry" or "input" while waiting for the seeker's
+    # next attempt. `body`: how an identical input is recognised, see `hiring.task`.
+    contract: str = ""
+    contract_created: int = 0
+    before_work: bool = False
+    body: bytes = field(default=b"", repr=False)
+    hooks: bytes = field(default=b"", repr=False)
+    parked: str = ""
+    retries: int = 0
+    retries_used: int = 0
+    inputs_used: int = 0
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What was delivered: a type and its deliverables. Empty until the work is sealed."""
+        return _object(self.result_json)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        return _object(self.error_json)
+
+    @property
+    def context(self) -> dict[str, Any]:
+        """What the door passed to the agent besides the input: terms, profile, stage and the like."""
+        return _object(self.context_json)
+
+
+def decode(flat: Sequence[bytes]) -> Execution:
+    """Reads a record from the store's flat field, value, ... reply."""
+    return from_mapping({flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)})
+
+
+def from_values(names: Sequence[str], values: Sequence[bytes | None]) -> Execution | None:
+    """Reads a record from these fields only; None when there is no record."""
+    raw = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+    return from_mapping(raw) if raw else None
+
+
+def from_mapping(raw: Mapping[str, bytes]) -> Execution:
+    """Reads a record's fields; the only place that does."""
+
+    def text(name: str) -> str:
+        return raw.get(name, b"").decode()
+
+    def whole(name: str) -> int:
+        return int(raw.get(name) or 0)
+
+    def blob(name: str) -> bytes:
+        return raw.get(name, b"")
+
+    progress = text("progress")
+    return Execution(
+        id=text("id"),
+        agent=text("agent"),
+        door=text("door"),
+        lane=Lane(text("lane")),
+        state=State(text("state")),
+        phase=Phase(text("phase")),
+        attempt=whole("attempt"),
+        attempts=whole("attempts"),
+        fence=whole("fence"),
+        created=whole("created"),
+        updated=whole("updated"),
+        ends_by=whole("ends_by"),
+        run_until=whole("run_until"),
+        started=whole("started"),
+        first_started=whole("first_started"),
+        sealed=whole("sealed"),
+        ended=whole("ended"),
+        session=text("session"),
+        worker=text("worker"),
+        digest=text("digest"),
+        version=text("version"),
+        progress=float(progress) if progress else None,
+        message=text("message"),
+        streamed=whole("said"),
+        marks=whole("marks"),
+        labels=_object(blob("labels")),
+        input=raw.get("input", b"null"),
+        input_ref=blob("input_ref"),
+        context_json=blob("context"),
+        scope=text("scope"),
+        key=text("key"),
+        output=blob("output"),
+        result_json=blob("result"),
+        error_json=blob("error"),
+        sealed_by=text("sealed_by"),
+        resumed=text("resumed") == "1",
+        contract=text("contract"),
+        contract_created=whole("contract_created"),
+        before_work=bool(blob("before_work")),
+        body=blob("body"),
+        hooks=blob("hooks"),
+        parked=text("parked"),
+        retries=whole("retries"),
+        retries_used=whole("retries_used"),
+        inputs_used=whole("inputs_used"),
+    )
+
+
+def _object(blob: bytes) -> dict[str, Any]:
+    decoded: dict[str, Any] = json.loads(blob) if blob else {}
+    return decoded or {}

@@ -1,0 +1,144 @@
+"""Waits for new events: one subscription per process, thousands of waiters, no polling.
+
+A message says only that a log has grown; the waiter reads the log itself. Confirming or restoring a
+subscription also counts as news, so that no event is missed in between.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import defaultdict
+from types import TracebackType
+
+import redis
+
+from worker.store.outage import note
+
+_RECONNECT_SECONDS = 0.5
+
+
+class Watch:
+    """One waiter's subscription to a channel. Use as a context manager; `wait` says if there is news."""
+
+    def __init__(self, watcher: Watcher, channel: str) -> None:
+        self._watcher = watcher
+        self.channel = channel
+        self._news = threading.Event()
+
+    def __enter__(self) -> Watch:
+        self._watcher.add(self)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watcher.drop(self)
+
+    def wait(self, seconds: float) -> bool:
+        news = self._news.wait(max(0.0, seconds))
+        self._news.clear()
+        return news
+
+    def wake(self) -> None:
+        self._news.set()
+
+    @property
+    def closed(self) -> bool:
+        """Whether the process is about to exit: streams without an end of their own then close."""
+        return self._watcher.closed
+
+
+class Watcher:
+    """The process's only subscription. Starts with the first waiter."""
+
+    def __init__(self, client: redis.Redis) -> None:
+        self.closed = False
+        _WATCHERS.add(self)
+        self._client = client
+        self._waiting: dict[str, set[Watch]] = defaultdict(set)
+        self._lock = threading.Lock()
+        self._pubsub: redis.client.PubSub | None = None
+        self._thread: threading.Thread | None = None
+
+    def watch(self, channel: str) -> Watch:
+        return Watch(self, channel)
+
+    def __len__(self) -> int:
+        return sum(len(watches) for watches in self._waiting.values())
+
+    def close(self) -> None:
+        """Wakes all waiters for the last time."""
+        self.closed = True
+        for watches in list(self._waiting.values()):
+            for watch in list(watches):
+                watch.wake()
+
+    def add(self, watch: Watch) -> None:
+        with self._lock:
+            first = watch.channel not in self._waiting
+            self._waiting[watch.channel].add(watch)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._listen, name="watcher", daemon=True)
+                self._thread.start()
+            elif first:
+                self._send("subscribe", watch.channel)
+        if not first:
+            watch.wake()
+
+    def drop(self, watch: Watch) -> None:
+        with self._lock:
+            watches = self._waiting[watch.channel]
+            watches.discard(watch)
+            if not watches:
+                del self._waiting[watch.channel]
+                self._send("unsubscribe", watch.channel)
+
+    def _send(self, command: str, channel: str) -> None:
+        if self._pubsub is None:
+            return
+        try:
+            getattr(self._pubsub, command)(channel)
+        except redis.RedisError as error:
+            note(error, "watch.send")
+            # the listener notices, reconnects and subscribes to every channel that has waiters
+            self._pubsub = None
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                self._subscribe()
+            except Exception as error:  # nothing would restart this thread
+                note(error, "watch")
+            time.sleep(_RECONNECT_SECONDS)
+
+    def _subscribe(self) -> None:
+        """Runs the subscription until it ends or fails."""
+        pubsub = self._client.pubsub()  # type: ignore[no-untyped-call]
+        try:
+            with self._lock:
+                channels = list(self._waiting)
+                pubsub.subscribe(*channels or ["-"])
+                self._pubsub = pubsub
+            self._read(pubsub)
+        finally:
+            with self._lock:
+                self._pubsub = None
+            pubsub.close()
+
+    def _read(self, pubsub: redis.client.PubSub) -> None:
+        while self._pubsub is pubsub:
+            message = pubsub.get_message(timeout=1.0)  # checks between messages whether the store has moved
+            if message is not None and message["type"] in ("message", "subscribe"):
+                for watch in list(self._waiting.get(message["channel"].decode(), ())):
+                    watch.wake()
+
+
+_WATCHERS: weakref.WeakSet[Watcher] = weakref.WeakSet()
+
+
+def close_all() -> None:
+    """Closes all watchers before the process exits, so that no stream delays it."""
+    for watcher in list(_WATCHERS):
+        watcher.close()

@@ -1,3 +1,0 @@
--- The store's clock.
--- Result microseconds
-return whole(now())

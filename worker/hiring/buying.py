@@ -1,0 +1,236 @@
+"""Implements `POST /buy/{capability}`: a purchase by payment alone, without a contract.
+
+A purchase is an execution whose terms are the offer that its payment accepted. It takes the same steps as a
+contract: claim, verify, work, seal, settle. Its identity is the payment, bound to one capability and input.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from worker.capabilities.declare import Capability
+from worker.contracts.book import Contract
+from worker.contracts.terms import BEFORE_WORK
+from worker.core.errors import Conflict, NotFound, Problem, Unauthorized, Unavailable
+from worker.core.ids import is_id
+from worker.engine.listing import Filter
+from worker.engine.load import Load
+from worker.engine.record import Execution
+from worker.hiring.discovery import PATH
+from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, without_secret
+from worker.hiring.refusals import no_task, tell_of_money
+from worker.hiring.service import Hiring, expect_payment, signed_by_payer
+from worker.hiring.sign_ins import SignIns
+from worker.hiring.task import PaymentRequired, Task, TaskInput
+from worker.payments.payment import PaymentState
+from worker.x402.offer import Offer
+from worker.x402.sign_in import SIGN_IN_HEADER
+from worker.x402.wire import PaymentPayload, payment_key, read_any_payment, read_payment, restore
+
+MOST_LISTED = 50
+# A concurrent copy may win the race between reading the record and the claim, once or twice.
+_TRIES = 3
+_PREPAID = " You pay before the work begins; failed work is refunded."
+
+ListingDetails = Callable[[Capability, Offer], Offer]
+
+
+class SignInRequired(Unauthorized):
+    """The payment is public on the chain, so it no longer grants access."""
+
+    code = "SIGN_IN_REQUIRED"
+    message = "a payment that was sent to settlement proves nothing"
+    advice = "Read the task with its token, or sign in with the wallet that paid: see details.extensions."
+
+    def __init__(self, task: Task, challenge: Mapping[str, Any]) -> None:
+        super().__init__(task_id=task.execution.id, extensions=challenge)
+        self.task = task
+        self.charged = task.charged
+        self.pending = task.under_way
+
+
+@dataclass(frozen=True)
+class Buying:
+    """Decides how a request to the plain door is answered: from the record, a refusal, a 402, or the work."""
+
+    hiring: Hiring
+    terms: PurchaseTerms
+    sign_ins: SignIns
+    public_url: str
+    advertise: ListingDetails = lambda capability, offer: offer
+
+    def quote(
+        self, name: str, body: TaskInput | None, webhook_url: str | None = None, network: str = ""
+    ) -> Problem:
+        """The 402 for a request without a payment; without a body there is nothing to check."""
+        conditions = self.hiring.conditions
+        capability = self._sold(name)
+        load = conditions.current_load(capability)
+        # A price by input is at most this; the maximum is also what an empty probe is quoted.
+        contract = self.terms.offered(capability, capability.price, load.at)
+        if body is None:
+            conditions.check_working(load)
+        else:
+            conditions.check_admission(contract, capability, body, load, network)
+            conditions.webhook_targets(contract, webhook_url)
+            price = conditions.author_check(capability, body, "", network)
+            contract = self.terms.offered(capability, price, load.at)
+        estimate = conditions.estimate(contract, capability, load)
+        return PaymentRequired(self._offer(contract, capability, load), "payment required", **estimate)
+
+    def buy(
+        self,
+        name: str,
+        body: TaskInput,
+        headers: Mapping[str, str],
+        webhook_url: str | None = None,
+        network: str = "",
+    ) -> Task:
+        """Answers from the record, refuses, issues a 402, or claims the payment and starts the work.
+
+        `network`: where the request comes from.
+        """
+        payment = read_any_payment(headers, self.hiring.conditions.network)
+        if payment is None:
+            raise self.quote(name, body, webhook_url, network)
+        ref = self.hiring.book.purchase_ref(payment_key(payment))
+        for _ in range(_TRIES):
+            known = self._known(ref)
+            if known is not None:
+                return self._from_record(known, name, body, payment, headers)
+            self.hiring.refuse_expired((ref,), headers)
+            task = self._sell(name, body, payment, headers, webhook_url, network)
+            if task is not None:
+                return task
+        raise Unavailable(
+            "too many copies of this request at once", code="WORKER_BUSY", retry_after=1, charge_known=False
+        )
+
+    def offer_again(self, task: Task) -> Problem:
+        """The 402 for a task whose payment failed. Another payment makes another purchase."""
+        conditions, capability = self.hiring.conditions, task.capability
+        load = conditions.current_load(capability)
+        conditions.check_deliverable(task.contract, capability, load)
+        contract = self.terms.offered(capability, task.contract.terms.price_text, load.at)
+        return task.refusal(self._offer(contract, capability, load))
+
+    def find(self, task_id: str, token: str, sign_in: str) -> Task:
+        """The task for callers with its token or signed in as its payer; unknown to all others."""
+        found = self.hiring.ledger.read(task_id) if is_id(task_id) else None
+        contract = self.hiring.book.by_ref(found.execution.contract) if found else None
+        if contract is None or not contract.is_purchase:
+            raise no_task()
+        if token and hmac.compare_digest(token.encode(), contract.terms.contract_id.encode()):
+            return self.hiring.tasks.read(contract, task_id)
+        if sign_in and self.sign_ins.wallet(sign_in) == contract.terms.seeker_wallet.lower():
+            return self.hiring.tasks.read(contract, task_id)
+        raise no_task()
+
+    def bought_by(self, sign_in: str) -> list[Execution]:
+        """The signed-in wallet's newest purchases."""
+        wallet = self.sign_ins.wallet(sign_in)
+        filter = Filter(door="buy", labels=(("payer", wallet),))
+        return self.hiring.tasks.executions.page(filter, limit=MOST_LISTED).executions
+
+    # The record
+
+    def _known(self, ref: str) -> Task | None:
+        contract = self.hiring.book.by_ref(ref)
+        if contract is None or contract.execution is None:
+            return None
+        return self.hiring.tasks.read(contract, contract.execution)
+
+    def _from_record(
+        self, task: Task, name: str, body: TaskInput, payment: PaymentPayload, headers: Mapping[str, str]
+    ) -> Task:
+        if task.execution.agent != name or not body.same_as(task.execution):
+            refused = _other_request()
+            tell_of_money(refused, task)
+            raise refused
+        if task.unpaid:
+            raise self.offer_again(task)
+        if not self._proves(task, payment, headers):
+            raise SignInRequired(task, self.sign_ins.extension())
+        return replace(task, replayed=task.execution.state.terminal)
+
+    def _proves(self, task: Task, payment: PaymentPayload, headers: Mapping[str, str]) -> bool:
+        """Whether only the payer can have sent the request."""
+        sign_in = headers.get(SIGN_IN_HEADER)
+        if sign_in is not None:
+            return self.sign_ins.wallet(sign_in) == task.contract.terms.seeker_wallet.lower()
+        if not _may_be_public(task):
+            stored = restore(self.hiring.ledger.payload(task.execution.id, task.money.current)[0])
+            return hmac.compare_digest(stored.signature, payment.signature)
+        return shows_secret(task.contract, payment)
+
+    # Before money
+
+    def _sold(self, name: str) -> Capability:
+        capability = self.hiring.catalog.get(name)
+        if capability is None or name not in self.hiring.listing().capabilities:
+            raise NotFound("this worker sells no such capability", advice="See /manifest for what it sells.")
+        return capability
+
+    def _offer(self, contract: Contract, capability: Capability, load: Load) -> Offer:
+        offer = self.hiring.conditions.offer(contract, capability, load)
+        prepaid = contract.terms.settlement == BEFORE_WORK
+        offer = replace(
+            offer,
+            resource_url=f"{self.public_url}{PATH}{capability.name}",
+            description=offer.description + (_PREPAID if prepaid else ""),
+            network_word=None,
+            extensions=self.sign_ins.extension(),
+        )
+        return self.advertise(capability, offer)
+
+    def _sell(
+        self,
+        name: str,
+        body: TaskInput,
+        payment: PaymentPayload,
+        headers: Mapping[str, str],
+        webhook_url: str | None,
+        network: str,
+    ) -> Task | None:
+        """Refuses, issues a 402, or claims; None if a copy of the request won."""
+        conditions = self.hiring.conditions
+        capability = self._sold(name)
+        load = conditions.current_load(capability)
+        open_terms = self.terms.offered(capability, capability.price, load.at)
+        window_s = conditions.time_left(open_terms, capability, load).max_timeout_s
+        contract = self.terms.accepted(capability, capability.price, load.at, payment, window_s)
+        # Until a signature proves it, the payer is an unverified claim without a budget of its own.
+        proven = signed_by_payer(payment, conditions.network)
+        wallet = contract.terms.seeker_wallet if proven else ""
+        conditions.check_admission(contract if proven else open_terms, capability, body, load, network)
+        conditions.check_not_held(contract, capability)
+        hooks = conditions.webhook_targets(contract, webhook_url)
+        price = conditions.author_check(capability, body, wallet, network)
+        open_terms = self.terms.offered(capability, price, load.at)
+        contract = self.terms.accepted(capability, price, load.at, payment, window_s)
+        offer = self._offer(open_terms, capability, load)
+        in_full = read_payment(headers, offer.requirements()) or payment
+        expect_payment(in_full, offer, load.at)
+        if in_full.version == 1:
+            # V1 payments name no resource; the receipt does.
+            in_full = replace(in_full, raw={**in_full.raw, "resource": {"url": offer.resource_url}})
+        conditions.check_hosts(hooks, webhook_url)
+        return self.hiring.claim(contract, capability, body, offer, without_secret(in_full), hooks, load)
+
+
+def _may_be_public(task: Task) -> bool:
+    """Whether a payment of the task was sent to settlement, and so may be public on the chain."""
+    sent = (PaymentState.SETTLING, PaymentState.UNKNOWN, PaymentState.SETTLED)
+    return any(payment.calls or payment.state in sent for payment in task.money.payments)
+
+
+def _other_request() -> Conflict:
+    return Conflict(
+        "this payment was already used for another capability or input",
+        code="IDEMPOTENCY_CONFLICT",
+        advice="Send the first request again to get its answer; another one needs another payment.",
+        charge_known=False,
+    )

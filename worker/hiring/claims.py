@@ -1,0 +1,195 @@
+"""Builds claims: a claim binds payment, contract and input to a new execution."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from worker.capabilities.declare import Capability
+from worker.contracts.book import CLOCKS_DIFFER_US, Contract
+from worker.contracts.terms import BEFORE_WORK
+from worker.core.errors import Problem
+from worker.core.ids import new_id
+from worker.core.json import encode
+from worker.core.states import Phase
+from worker.delivery.webhooks import WebhookTarget
+from worker.engine.creation import NewExecution
+from worker.engine.service import lane_of
+from worker.files.store import Files
+from worker.hiring.task import TaskInput
+from worker.payments.answers import ClaimAnswer
+from worker.payments.budget import Allowance
+from worker.payments.ledger import ANY_QUEUE, Claim, Ledger
+from worker.payments.leg_authorization import split_fee
+from worker.store.scripts import Reply
+from worker.x402.offer import Offer
+from worker.x402.windows import WindowRules, longest_validity
+from worker.x402.wire import PaymentPayload, payment_key
+
+INLINE_BYTES = 32 * 1024
+# Longer inputs go to the record only, because the log keeps what a refused payment put there.
+LOGGED_INPUT_BYTES = 1024
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Makes claims; claim.lua decides the result."""
+
+    ledger: Ledger
+    files: Files
+    rules: WindowRules
+    allowance: Allowance
+
+    def make(
+        self,
+        contract: Contract,
+        capability: Capability,
+        body: TaskInput,
+        offer: Offer,
+        payment: PaymentPayload,
+        hooks: Sequence[WebhookTarget] = (),
+        *,
+        most_ahead: int = ANY_QUEUE,
+    ) -> tuple[str, Reply[ClaimAnswer]]:
+        """Returns the execution's id, valid if the claim succeeds, and the answer of claim.lua."""
+        before = self.ledger.input_ref(contract.execution) if contract.execution else b""
+        input, input_ref = self.pack(body.value)
+        new = NewExecution(
+            id=contract.execution or new_id(),
+            agent=capability.name,
+            door=contract.door,
+            lane=lane_of(capability),
+            input=input,
+            input_ref=input_ref,
+            labels=_labels(contract, payment),
+            timeout_us=0,
+            run_limit_us=int(capability.time_limit * 1e6),
+            attempts=capability.attempts,
+            phase=Phase.VERIFYING,
+            digest=body.digest,
+        )
+        fields = self._record(new, capability, contract)
+        fields["body"] = body.mark
+        if hooks:
+            fields["hooks"] = encode([hook.stored() for hook in hooks])
+        labels = encode(dict(new.labels))
+        logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
+        created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
+        claim = replace(self._claim(contract, offer, payment), most_ahead=most_ahead)
+        reply = self.ledger.claim(new, claim, fields, created)
+        self.drop_unused(new.id, before, input_ref)
+        return new.id, reply
+
+    def pack(self, value: Any) -> tuple[bytes, bytes]:
+        """Returns an input as the record stores it: inline, or as a reference to a file."""
+        blob = encode(value)
+        if len(blob) <= INLINE_BYTES:
+            return blob, b""
+        ref = self.files.put(blob, name="input.json", mime="application/json")
+        return b"null", encode(asdict(ref))
+
+    def drop_unused(self, id: str, *refs: bytes) -> None:
+        """Deletes input files that the execution's record does not reference; nothing else does."""
+        if not any(refs):
+            return
+        current = self.ledger.input_ref(id)
+        for ref in refs:
+            if ref and ref != current:
+                # The claim is valid even if the file cannot be deleted.
+                with suppress(Problem):
+                    self.files.delete(json.loads(ref)["key"])
+
+    def _claim(self, contract: Contract, offer: Offer, payment: PaymentPayload) -> Claim:
+        terms = contract.terms
+        return Claim(
+            contract_ref=contract.ref,
+            payment_key=payment_key(payment),
+            identifier=payment.identifier or "",
+            payer=payment.authorization.payer,
+            amount=offer.amount,
+            payload=payment.stored(),
+            requirements=json.dumps(offer.requirements(), separators=(",", ":")),
+            valid_before_s=payment.authorization.valid_before,
+            mode=terms.settlement,
+            fee=split_fee(offer.amount, Decimal(terms.fee_percentage)).fee,
+            fee_wallet=terms.fee_wallet.lower(),
+            deadline_us=terms.deadline,
+            latency_us=None if terms.max_latency_ms is None else terms.max_latency_ms * 1000,
+            allowance=self._allowance(contract, payment),
+            signed_us=contract.signed_us,
+            longest_us=longest_validity(offer.max_timeout_s) * 1_000_000 + CLOCKS_DIFFER_US,
+            **(_with_document(contract, payment) if contract.is_purchase else {}),
+        )
+
+    def _allowance(self, contract: Contract, payment: PaymentPayload) -> Allowance:
+        if contract.is_purchase and not _proves_payer(payment):
+            return self.allowance.of_unproven_payer()
+        return self.allowance
+
+    def _record(self, new: NewExecution, capability: Capability, contract: Contract) -> dict[str, Any]:
+        terms = contract.terms
+        fields: dict[str, Any] = {
+            "input": new.input,
+            "input_ref": new.input_ref,
+            "agent": new.agent,
+            "door": new.door,
+            "labels": encode(dict(new.labels)),
+            "attempts": new.attempts,
+            "run_limit": new.run_limit_us,
+            "context": context_of(contract),
+            "version": capability.version,
+            "retries": terms.retries,
+            "before_work": "1" if terms.settlement == BEFORE_WORK else "",
+            "settle_margin": self.rules.settle_margin_s * 1_000_000,
+            "contract_created": terms.created_at,
+        }
+        if terms.max_latency_ms is not None:
+            fields["latency"] = terms.max_latency_ms * 1000
+        return fields
+
+
+def context_of(contract: Contract) -> bytes:
+    """The parts of the contract that an agent sees."""
+    terms = contract.terms
+    return encode(
+        {
+            "terms": {
+                "deadline": terms.deadline,
+                "price": terms.price_text,
+                "retries": terms.retries,
+                "settlement": terms.settlement,
+                "max_latency_ms": terms.max_latency_ms,
+            },
+            "output_schema": terms.output_schema,
+            "input_schema": terms.input_schema,
+        }
+    )
+
+
+def _labels(contract: Contract, payment: PaymentPayload) -> dict[str, str]:
+    labels = {"door": contract.door, "contract_ref": contract.ref}
+    if contract.is_purchase and _proves_payer(payment):
+        # Only a wallet with a key can sign in for its list; nobody else may add entries.
+        labels["payer"] = payment.authorization.payer
+    return labels
+
+
+def _proves_payer(payment: PaymentPayload) -> bool:
+    """Whether a key signed it: 65 bytes were checked before the claim; a facilitator checks others."""
+    return len(payment.signature_bytes) == 65
+
+
+def _with_document(contract: Contract, payment: PaymentPayload) -> dict[str, Any]:
+    """The purchase's own data, which the claim is the first to store."""
+    # Under a signature that we cannot check, a stranger may name any wallet but not take its identifiers.
+    named = "payer" if _proves_payer(payment) else "unproven"
+    return {
+        "document": json.dumps(contract.document, ensure_ascii=False, separators=(",", ":")),
+        "document_hash": contract.hash,
+        "drafted_us": contract.terms.created_at,
+        "identifier_scope": f"{named}:{payment.authorization.payer}",
+    }

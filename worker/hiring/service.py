@@ -1,0 +1,325 @@
+"""Implements `POST /execute`: answer from the record, refuse before the 402, then claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from worker.capabilities.catalog import Catalog
+from worker.capabilities.declare import Capability
+from worker.contracts.book import Contract, ContractBook
+from worker.contracts.signatures import recover_digest
+from worker.contracts.terms import Listing, which_capability
+from worker.core.errors import BadRequest, Conflict, Problem, Unavailable
+from worker.core.states import Lane
+from worker.delivery.webhooks import WebhookTarget
+from worker.engine.load import Load
+from worker.hiring.claims import Claims, context_of
+from worker.hiring.conditions import MayBePaid, PaymentConditions
+from worker.hiring.manifest import not_served
+from worker.hiring.refusals import (
+    no_contract,
+    other_input,
+    payment_used,
+    result_expired,
+    tell_of_money,
+)
+from worker.hiring.task import PaymentRequired, Task, TaskInput
+from worker.hiring.tasks import Tasks
+from worker.payments.answers import ClaimAnswer, RepayAnswer, UnparkAnswer
+from worker.payments.budget import UnpaidWork
+from worker.payments.found import FoundMoney
+from worker.payments.ledger import Ledger
+from worker.payments.settler import Settler
+from worker.store.pool import use
+from worker.store.scripts import Reply
+from worker.x402.networks import Network
+from worker.x402.offer import Offer, mismatch, signature_mismatch
+from worker.x402.typed_data import transfer_digest
+from worker.x402.wire import PaymentPayload, payment_key, read_payment, read_payment_key, restore
+
+# A concurrent request may win between reading the record and the claim, once or twice.
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Hiring:
+    """Decides how a request to execute is answered: from the record, a refusal, a 402, or the work."""
+
+    book: ContractBook
+    tasks: Tasks
+    catalog: Catalog
+    ledger: Ledger
+    settler: Settler
+    conditions: PaymentConditions
+    claims: Claims
+    found: FoundMoney
+    push: Callable[[str], None]
+    listing: Callable[[], Listing]
+    spawn: Callable[[Callable[[], object]], None]
+
+    def execute(
+        self, contract_id: str, body: TaskInput, headers: Mapping[str, str], webhook_url: str | None = None
+    ) -> Task:
+        """Answers from the record, refuses, issues a 402, or claims the payment and starts the work."""
+        for _ in range(_TRIES):
+            contract = self._signed(contract_id, headers)
+            known = None if contract.execution is None else self.tasks.read(contract, contract.execution)
+            try:
+                if known is not None and not known.unpaid:
+                    return self._from_record(known, body, _pays(headers))
+                task = self._sell(contract, known, body, headers, webhook_url)
+            except Problem as refused:
+                if known is not None:
+                    tell_of_money(refused, known)
+                raise
+            if task is not None:
+                return task
+        raise Unavailable(
+            "too many requests for this contract at once",
+            code="WORKER_BUSY",
+            retry_after=1,
+            charge_known=False,
+        )
+
+    def has_customer(self, id: str) -> bool:
+        """Whether the task's seeker has ever paid."""
+        ((_, has_paid),) = self.conditions.budget.wallets([id])
+        return has_paid
+
+    def offer_again(self, task: Task) -> Problem:
+        """The 402 for a task whose payment failed while its request waited."""
+        load = self.conditions.current_load(task.capability)
+        self.conditions.check_deliverable(task.contract, task.capability, load)
+        return task.refusal(self.conditions.offer(task.contract, task.capability, load, sealed=task.sealed))
+
+    # The record
+
+    def _from_record(self, task: Task, body: TaskInput, paying: bool) -> Task:
+        if task.parked:
+            return replace(self._resume(task, body), paid_already=paying)
+        if not body.same_as(task.execution):
+            raise other_input()
+        return replace(task, replayed=task.execution.state.terminal, paid_already=paying)
+
+    def _resume(self, task: Task, body: TaskInput) -> Task:
+        """Starts a parked task's next free attempt, on the stored authorization if it can still settle."""
+        execution, contract, capability = task.execution, task.contract, task.capability
+        if not body.same_as(execution):
+            if execution.parked != "input":
+                raise other_input()
+            self.conditions.check_input(capability, body)
+        load = self.conditions.current_load(capability)
+        payment = task.money.payment()
+        if payment is not None and not task.money.paid:
+            needed_s = self.conditions.time_left(contract, capability, load).needed_s
+            if payment.valid_before_s < load.at // 1_000_000 + needed_s:
+                self.conditions.check_deliverable(contract, capability, load)
+                offer = self.conditions.offer(contract, capability, load)
+                if self.ledger.repay(execution.id) is RepayAnswer.PAYMENT_DUE:
+                    raise PaymentRequired(offer, "the authorization has expired")
+        blob, ref = self.claims.pack(body.value)
+        unparked, lane = self.ledger.unpark(execution.id, body.digest, blob, ref, context_of(contract))
+        self.claims.drop_unused(execution.id, execution.input_ref, ref)
+        if unparked is UnparkAnswer.CONFLICT:
+            raise other_input()
+        if unparked is UnparkAnswer.QUEUED and lane == Lane.QUEUE:
+            self.push(execution.id)
+        return self.tasks.read(contract, execution.id)
+
+    # Before money
+
+    def _signed(self, contract_id: str, headers: Mapping[str, str]) -> Contract:
+        contract = self.book.find(contract_id)
+        if contract is None or contract.execution is None:
+            self.refuse_expired(self.book.refs(contract_id), headers)
+        if contract is not None:
+            return contract
+        if self.book.is_draft(contract_id):
+            raise Problem(
+                "the seeker has not signed this contract",
+                code="CONTRACT_NOT_SIGNED",
+                status=403,
+                advice="Sign its hash and PUT the whole document to /contracts. You were not charged.",
+            )
+        raise no_contract()
+
+    def refuse_expired(self, refs: tuple[str, ...], headers: Mapping[str, str]) -> None:
+        """Reports the outcome of a payment whose contract is past its retention."""
+        with suppress(BadRequest):
+            key = read_payment_key(headers, self.conditions.network)
+            bought = self.ledger.bought(key) if key is not None else None
+            if bought is not None and bought.contract_ref in refs:
+                raise result_expired(bought)
+
+    def _capability(self, contract: Contract) -> Capability:
+        offered, named = self.listing().capabilities, contract.terms.capability
+        if not offered or (named is not None and named not in offered):
+            # It was on offer when the contract was signed; a deploy or a restart may bring it back.
+            raise not_served()
+        capability = self.catalog.get(which_capability(contract.terms, offered))
+        if capability is None:
+            raise not_served()
+        return capability
+
+    def _sell(
+        self,
+        contract: Contract,
+        known: Task | None,
+        body: TaskInput,
+        headers: Mapping[str, str],
+        webhook_url: str | None,
+    ) -> Task | None:
+        """Refuses, issues a 402, or claims; None if a concurrent request won: the record has the answer.
+
+        `known` is this contract's task if it waits for another payment.
+        """
+        capability = known.capability if known else self._capability(contract)
+        load = self.conditions.current_load(capability)
+        if known is None and contract.found:
+            self.conditions.check_input(capability, body)
+            hooks = self.conditions.webhook_targets(contract, webhook_url, begun=True)
+            return self._claim_found(contract, capability, body, load, hooks, paying=_pays(headers))
+        if known is not None and known.sealed:
+            # The work is done; only the payment is missing.
+            if not body.same_as(known.execution):
+                raise other_input()
+            self.conditions.check_deliverable(contract, capability, load)
+            offer = self.conditions.offer(contract, capability, load, sealed=True)
+        else:
+            try:
+                self.conditions.check_admission(contract, capability, body, load)
+            except MayBePaid:
+                offer = self.conditions.offer(contract, capability, load, sealed=True)
+                if not self._has_landed(contract, offer, headers):
+                    raise
+                return None
+            offer = self.conditions.offer(contract, capability, load)
+        hooks = self.conditions.webhook_targets(
+            contract, webhook_url, begun=known is not None and known.sealed
+        )
+        payment = read_payment(headers, offer.requirements())
+        if payment is None:
+            last = known.money.payment() if known else None
+            estimate = self.conditions.estimate(contract, capability, load)
+            raise PaymentRequired(offer, (last.code if last else "") or "payment required", **estimate)
+        expect_payment(payment, offer, load.at)
+        if known is None or not known.sealed:
+            self.conditions.check_hosts(hooks, webhook_url)
+        return self.claim(contract, capability, body, offer, payment, hooks, load)
+
+    def _has_landed(self, contract: Contract, offer: Offer, headers: Mapping[str, str]) -> bool:
+        """Whether the request's payment was found on the chain; if so, binds it to this contract."""
+        payment = read_payment(headers, offer.requirements())
+        return payment is not None and self.found.take(contract, payment_key(payment))
+
+    # The claim
+
+    def claim(
+        self,
+        contract: Contract,
+        capability: Capability,
+        body: TaskInput,
+        offer: Offer,
+        payment: PaymentPayload,
+        hooks: list[WebhookTarget],
+        load: Load,
+    ) -> Task | None:
+        """Claims a payment that fits its offer; None if a concurrent request won."""
+        use("paid")
+        self.settler.checkpoint("before_claim")
+        most_ahead = self.conditions.most_ahead(contract, capability, load)
+        id, reply = self.claims.make(contract, capability, body, offer, payment, hooks, most_ahead=most_ahead)
+        self.settler.checkpoint("after_claim")
+        if reply.answer is ClaimAnswer.CLAIMED:
+            # Verification outlives the request. The clock handles a claim that no replica has yet.
+            if reply.values[1]:
+                self.spawn(lambda: self.settler.verify(id, int(reply.text())))
+            return replace(self.tasks.read(contract, id), first=True)
+        return self._not_claimed(reply, contract, offer)
+
+    def _claim_found(
+        self,
+        contract: Contract,
+        capability: Capability,
+        body: TaskInput,
+        load: Load,
+        hooks: list[WebhookTarget],
+        *,
+        paying: bool,
+    ) -> Task | None:
+        """Claims a payment found on the chain; only the input was missing."""
+        use("paid")
+        found = self.found.waiting_for(contract.ref)
+        if found is None:
+            return None
+        offer = self.conditions.offer(contract, capability, load, sealed=True)
+        id, reply = self.claims.make(contract, capability, body, offer, restore(found.payload), hooks)
+        self.settler.checkpoint("after_claim_found")
+        if reply.answer is not ClaimAnswer.CLAIMED:
+            return self._not_claimed(reply, contract, offer)
+        self.settler.record_settled(id, int(reply.text()), found.transaction, "chain", found.payload)
+        return replace(self.tasks.read(contract, id), first=True, paid_already=paying)
+
+    def _not_claimed(self, reply: Reply[ClaimAnswer], contract: Contract, offer: Offer) -> Task | None:
+        """Raises why the claim failed; None if the record now has the answer."""
+        match reply.answer:
+            case ClaimAnswer.SAME:
+                # Same payment as before; if it failed, it is not tried again.
+                task = self.tasks.read(contract, reply.text())
+                if task.unpaid:
+                    raise task.refusal(offer)
+                return None
+            case ClaimAnswer.EXISTS | ClaimAnswer.PAYING | ClaimAnswer.CLAIMED:
+                return None
+            case ClaimAnswer.CONFLICT:
+                raise other_input()
+            case ClaimAnswer.HELD:
+                raise MayBePaid(int(reply.text()))
+            case ClaimAnswer.USED:
+                raise payment_used()
+            case ClaimAnswer.IDENTIFIER:
+                raise Conflict(
+                    "this payment-identifier was used with another payment", code="PAYMENT_IDENTIFIER_USED"
+                )
+            case ClaimAnswer.PAYMENTS:
+                raise Conflict(
+                    "too many payments of this contract failed",
+                    code="TOO_MANY_PAYMENTS",
+                    advice="Draft a new contract. You were not charged.",
+                )
+            case ClaimAnswer.BUDGET:
+                raise UnpaidWork.told(*reply.values)
+            case ClaimAnswer.BUSY:
+                # Concurrent claims took the room.
+                raise Unavailable(
+                    "more work waits than can be done in time", code="WORKER_BUSY", retry_after=15
+                )
+            case ClaimAnswer.UNSIGNED:
+                raise no_contract()
+
+
+def expect_payment(payment: PaymentPayload, offer: Offer, at_us: int) -> None:
+    """Answers 402 again unless the payment is what was offered and signed by its payer."""
+    refusal = mismatch(payment, offer, at_us // 1_000_000)
+    refusal = refusal or signature_mismatch(payment, offer, _recover)
+    if refusal is not None:
+        raise PaymentRequired.mismatched(offer, refusal, payment)
+
+
+def signed_by_payer(payment: PaymentPayload, network: Network) -> bool:
+    """Whether a key proves the payer; only a facilitator can check a smart wallet's signature."""
+    try:
+        signer = _recover(transfer_digest(network.domain, payment.authorization), payment.signature_bytes)
+    except Problem:
+        return False
+    return signer.lower() == payment.authorization.payer.lower()
+
+
+def _pays(headers: Mapping[str, str]) -> bool:
+    return "PAYMENT-SIGNATURE" in headers or "X-PAYMENT" in headers
+
+
+def _recover(digest: bytes, signature: bytes) -> str:
+    return recover_digest(digest, signature)

@@ -1,0 +1,164 @@
+"""`worker work`: loads the agents once, then keeps warm processes and a clock running."""
+
+from __future__ import annotations
+
+import os
+import socket
+from functools import partial
+
+import redis
+import structlog
+
+from worker.agents.loading import load_agents
+from worker.capabilities.declare import Capability, Registry
+from worker.core.descendants import adopt_orphans
+from worker.core.settings import Settings
+from worker.hiring import author_check, schema_check
+from worker.parts import Parts
+from worker.policy.judge import Decision, Policy, PolicyCall, judge
+from worker.queue import warm
+from worker.queue.check_process import CheckProcess
+from worker.queue.checks import LANE
+from worker.queue.clock import Chore, Clock
+from worker.queue.internal_sweep import InternalSweep
+from worker.queue.lease_keeper import LeaseKeeper
+from worker.queue.presence import Presence
+from worker.queue.process_limits import ProcessLimits, ProcessWear
+from worker.queue.runner import Runner
+from worker.queue.supervisor import Supervisor, requeue_lost
+from worker.queue.supervisor_pipe import SupervisorPipe
+from worker.queue.sweep import FileSweep
+from worker.store.data_version import use_store
+from worker.store.outage import insist, is_outage
+
+log = structlog.get_logger()
+
+INTERNAL = ("worker.hiring.author_check", "worker.hiring.schema_check", "worker.swarm.full_schema")
+_STORE_PAUSE = 1.0
+
+
+class WorkProcesses:
+    """One `worker work`: state that its processes share from before the fork."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.name = f"{socket.gethostname()}-{os.getpid()}"
+        loaded = load_agents(settings, INTERNAL)
+        self.registry: Registry = loaded.registry
+        self.capabilities: dict[str, Capability] = loaded.capabilities
+        self.policy: Policy = loaded.policy
+
+    def run(self) -> None:
+        """Runs until SIGTERM; returns after every child has ended."""
+        parts = Parts(self.settings, "parent")
+        self._publish(parts)
+        kinds = ["clock", "check"]
+        kinds += ["express"] * self.settings.express_processes
+        kinds += ["queue"] * self.settings.queue_processes
+        log.info("work.started", tree=self.name, capabilities=sorted(self.capabilities))
+        Supervisor(
+            kinds=kinds,
+            child_main=self.child,
+            requeue=requeue_lost(parts.store, parts.queue.push),
+            grace=self.settings.handback_grace,
+        ).run()
+
+    def _publish(self, parts: Parts) -> None:
+        """Waits for a store that is away at startup: hosts start everything at the same time."""
+
+        def publish() -> None:
+            use_store(parts.client, parts.keys)
+            parts.catalog.publish(self.capabilities.values(), tree=self.name)
+
+        insist(
+            publish,
+            "work",
+            pause=_STORE_PAUSE,
+            passes=lambda error: is_outage(error) and not isinstance(error, redis.AuthenticationError),
+        )
+
+    def child(self, kind: str, line: SupervisorPipe) -> None:
+        """Entry point of a forked process. Its connections are its own."""
+        if kind == "clock":
+            parts = Parts(self.settings, "clock")
+            chores: list[Chore] = [
+                partial(self._keep_published, parts),
+                lambda at: parts.witness.vouch(),
+                parts.money_pool.chore,
+                FileSweep(parts.files, longest=self._longest_run()).chore,
+            ]
+            shared_chores: list[Chore] = [
+                parts.remote.look,
+                InternalSweep(parts.client, parts.keys, parts.executions).chore,
+            ]
+            if parts.webhook_pool is not None:
+                chores.append(parts.webhook_pool.chore)
+            Clock(
+                parts.store,
+                parts.queue,
+                files=parts.files,
+                tree=self.name,
+                retention_us=int(self.settings.retention * 1e6),
+                chores=chores,
+                shared_chores=shared_chores,
+                attend=parts.remote.attend,
+            ).run()
+            parts.money_pool.close(self.settings.handback_grace)
+            if parts.webhook_pool is not None:
+                parts.webhook_pool.close(0)  # an interrupted call is made again
+            return
+        if kind == "check":
+            return self._check(line)
+        parts = Parts(self.settings, "express" if kind == "express" else "queue")
+        name = f"{self.name}-{kind}-{os.getpid()}"
+        lease_us = int(self.settings.lease * 1e6)
+        presence = Presence(parts.store, kind, name, beat=line.beat)
+        keeper = LeaseKeeper(parts.store, lease_us=lease_us, parent=line, presence=presence)
+        runner = Runner(
+            parts.store,
+            capabilities=self.capabilities,
+            tools=self.registry.tools,
+            files=parts.files,
+            decide=partial(self._decide, parts),
+            keeper=keeper,
+            name=name,
+            lease_us=lease_us,
+            step_timeout_us=int(self.settings.step_timeout * 1e6),
+            external_calls=parts.external_calls,
+            catalog=parts.catalog,
+        )
+        adopt_orphans()
+        leaving = warm.Shutdown(runner, keeper, self.settings.handback_grace, ProcessWear(self._limits))
+        if kind == "express":
+            warm.express(parts.blocking, parts.keys.express, runner, presence, leaving)
+        else:
+            warm.queue(parts.blocking, name, runner, presence, leaving)
+        leaving.sign_off(presence, line)
+
+    @property
+    def _limits(self) -> ProcessLimits:
+        settings = self.settings
+        return ProcessLimits(
+            settings.process_runs,
+            settings.process_life,
+            settings.process_memory << 20,
+            settings.process_files,
+        )
+
+    def _check(self, line: SupervisorPipe) -> None:
+        """The check process, which checks schemas and inputs before any payment, until SIGTERM."""
+        parts = Parts(self.settings, "check")
+        presence = Presence(parts.store, LANE, f"{self.name}-check-{os.getpid()}", beat=line.beat)
+        checks = {author_check.NAME: author_check.check, schema_check.NAME: schema_check.check}
+        CheckProcess(parts.checks, checks, now=parts.store.now, presence=presence).run()
+
+    def _longest_run(self) -> float:
+        """Most seconds a file begun now may still be written to."""
+        limits = [each.time_limit for each in self.capabilities.values()]
+        return max([self.settings.execution_timeout, *limits])
+
+    def _decide(self, parts: Parts, call: PolicyCall) -> Decision:
+        return judge(self.policy, call, parts.rate_limiter)
+
+    def _keep_published(self, parts: Parts, at: int) -> None:
+        parts.catalog.keep_published(self.capabilities.values(), self.name)

@@ -1,0 +1,25 @@
+"""Orders bought work in a queue that another program (RQ) owns."""
+
+from __future__ import annotations
+
+import redis
+
+from worker.payments.ledger import Ledger
+from worker.queue.rq import RunQueue
+from worker.store.outage import note
+
+
+class OrderedQueue:
+    """Queues long work; work of wallets that have paid goes before newcomers' work."""
+
+    def __init__(self, queue: RunQueue, ledger: Ledger) -> None:
+        self._queue = queue
+        self._ledger = ledger
+
+    def push(self, id: str) -> None:
+        """Appends the execution, then moves it to its place; if the move fails, it only waits longer."""
+        self._queue.push(id)
+        try:
+            self._ledger.order_line(id, self._queue.key)
+        except redis.RedisError as error:
+            note(error, "queue.order", execution_id=id)

@@ -1,0 +1,105 @@
+-- Hooks of the engine's scripts: the effects of a start, a seal, an end and a removal on an execution's money.
+
+-- Sends a payment back to verification if that was so long ago that its wallet may have spent the money elsewhere.
+-- Wallets whose settled payments cover their open ones are trusted. Returns whether it did.
+local VERIFIED_FOR = 5e6
+local function verify_again(id, at, number)
+  local state, verified, payer, amount = paid_with(number, 'state', 'verified', 'payer', 'amount')
+  if state ~= 'verified' or at - tonumber(verified or at) <= VERIFIED_FOR then return false end
+  if pays_for_itself(payer, amount, 0) then return false end
+  redis.call('HSET', MONEY, number .. ' state', 'claimed', number .. ' rechecked', whole(at))
+  redis.call('HSET', RECORD, 'phase', 'verifying', 'updated', whole(at))
+  redis.call('ZADD', OPEN_PAYMENTS, whole(at), id)
+  wake()
+  return true
+end
+
+-- Whether an attempt may begin now. Unpaid work begins only if it could be settled after a full run: before the
+-- deadline, and before its authorization ends. Otherwise it waits for another payment or, if none would help, counts
+-- as late: expire.lua ends it with the next tick. A payment that was verified long ago is verified again first; the
+-- work then returns to the front of its queue.
+local function money_may_begin(id, at)
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if not number or paid then return true end
+  local limit, sla_by, margin, ends_by = unpack(get('run_limit', 'sla_by', 'settle_margin', 'ends_by'))
+  local settled_by = math.min(at + tonumber(limit), tonumber(sla_by or 'inf')) + tonumber(margin or 0)
+  if settled_by > tonumber(ends_by) then
+    redis.call('HSET', RECORD, 'ends_by', whole(at))
+    redis.call('ZADD', DEADLINES, whole(at), id)
+    return false
+  end
+  if settled_by > tonumber((paid_with(number, 'valid_before'))) * 1e6 then
+    let_go(id, at, number)
+    return false
+  end
+  return not verify_again(id, at, number)
+end
+
+-- Whether a settlement still to come pays for the sealed work; the settler of a waiting request goes first, for up to
+-- `grace` (us).
+local function money_settles(id, at, grace)
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if not number or paid then return false end
+  redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(grace)), id)
+  return true
+end
+
+-- Applies the effects of an execution's end to its money.
+local function money_ended(id, at, to, why)
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if not number then return end
+  local state = paid_with(number, 'state')
+  -- A payment that may have moved is followed to its outcome, whatever the state of the work.
+  if state ~= 'settling' and state ~= 'unknown' then redis.call('ZREM', OPEN_PAYMENTS, id) end
+  if to == 'completed' then
+    if paid then owe_fee(id, at, paid) end
+  elseif not paid or why ~= 'kept' then
+    if paid then owe_refund(id, at, paid, why) end
+    uncharged(at)
+  end
+  if state == 'claimed' or state == 'verified' then turn(id, at, number, 'released', why) end
+end
+
+-- A run failed for now, and the next attempt is free.
+local function money_parked(at)
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if not number or paid then return end
+  uncharged(at)
+  redis.call('HINCRBY', WALLETS, 'parked ' .. paid_with(number, 'payer'), 1)
+end
+
+-- What a seeker would forfeit by ending work that is already paid for, or nil.
+local function money_forfeited()
+  local paid = redis.call('HGET', MONEY, 'paid')
+  return paid and (paid_with(paid, 'amount'))
+end
+
+-- When the authorization of unpaid work ends (us), or nil.
+local function money_ends()
+  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  if number and not paid then return tonumber((paid_with(number, 'valid_before'))) * 1e6 end
+end
+
+-- Whether the outcome of a payment is open, or a refund still due.
+local function money_open()
+  local number = tonumber(redis.call('HGET', MONEY, 'count') or 0)
+  for n = 1, number do
+    local state, refund = paid_with(n, 'state', 'refund state')
+    if state == 'settling' or state == 'unknown' or (refund and refund ~= 'settled') then return true end
+  end
+  return false
+end
+
+-- Removes the execution; what its payments bought, and when, is kept under the payments' own keys.
+local function money_removed(id, numbers, payments, state, ended)
+  local contract, bought = redis.call('HGET', MONEY, 'contract'), {}
+  for i, number in ipairs(numbers) do
+    local how, settled, tx, refund = paid_with(number, 'state', 'settled', 'tx', 'refund state')
+    if string.sub(redis.call('GET', payments[i]) or '', 1, #id) == id then
+      bought[payments[i]] = table.concat({id, number, contract, how, settled or '0', tx or '-', ended, state,
+        refund or '-'}, ' ')
+    end
+  end
+  for key, line in pairs(bought) do redis.call('SET', key, line) end
+  redis.call('DEL', MONEY, LEDGER)
+end

@@ -1,0 +1,24 @@
+-- Order of bought work that waits for a process.
+local LINE_WINDOW = 400
+-- Of every four neighbours in a queue one may be a newcomer's while others wait behind it.
+local LINE_VOUCHED = 3
+
+-- Moves work of a wallet that has paid ahead of newcomers' work at the end of the queue. Newcomers keep every fourth
+-- place, so that they wait longer but do not starve.
+local function go_ahead(list, id, at)
+  local new = {}
+  for _, entry in ipairs(newcomers(at)) do new[string.match(entry, ':(.*)$')] = true end
+  if new[id] or not next(new) then return end
+  local since = LINE_VOUCHED
+  for _, other in ipairs(redis.call('LRANGE', list, -LINE_WINDOW, -1)) do
+    if other == id then return end
+    if not new[other] then
+      since = since + 1
+    elseif since < LINE_VOUCHED then
+      if redis.call('LREM', list, -1, id) > 0 then redis.call('LINSERT', list, 'BEFORE', other, id) end
+      return
+    else
+      since = 0
+    end
+  end
+end

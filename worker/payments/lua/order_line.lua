@@ -1,0 +1,16 @@
+-- Moves an execution to its place in a list to which another program has appended it.
+--
+-- keys
+--   line=list money wallets
+-- args
+--   id
+-- returns
+--   nothing
+local number = redis.call('HGET', MONEY, 'current')
+if number and (paid_with(number, 'rechecked')) then
+  -- It has waited already, until its payment was verified again.
+  if redis.call('LREM', LINE, -1, id) > 0 then redis.call('LPUSH', LINE, id) end
+else
+  go_ahead(LINE, id, now())
+end
+return ''

@@ -1,0 +1,20 @@
+-- Returns a settlement lease with which no call was made. The clock tries again soon.
+--
+-- keys
+--   ledger money record journal open_payments sums wallets
+-- args
+--   id
+--   number
+--   token
+--   pause  us
+-- returns
+--   1 or 0
+local at = now()
+local state, holder, calls, unknown, refusal = paid_with(number, 'state', 'token', 'calls', 'unknown', 'refusal')
+if holder ~= token or (state ~= 'settling' and state ~= 'unknown') then return 0 end
+if state == 'settling' and tonumber(calls) == 1 and not unknown then turn(id, at, number, 'verified') end
+-- A lease to look at the chain after a refusal counted no call.
+if not refusal then redis.call('HINCRBY', MONEY, number .. ' calls', -1) end
+redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' again', whole(at + tonumber(pause)))
+redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(pause)), id)
+return 1

@@ -1,0 +1,60 @@
+-- Records the result that a remote agent reports for its work.
+--
+-- keys
+--   log record steps held(session) by_state deadlines ended epochs leases queued stats step_deadlines timers
+-- hook keys
+--   journal ledger legs money open_payments sums wallets
+-- args
+--   id
+--   session
+--   caller     or ''
+--   key        idempotency key or ''
+--   digest     of the intent
+--   outcome    'completed' or 'failed'
+--   output     JSON
+--   result     JSON
+--   problem    JSON
+--   payload    of the terminal event
+--   condition  refund condition
+--   grace      us by which the settler of a waiting request has priority
+--   accepted   payload of intent.accepted
+--   response
+--   checked    '1' when the output was validated against its schemas
+-- answers
+--   new       response
+--   again     response
+--   mismatch
+--   steps     some are still open
+--   check     the output may have a schema to validate against
+--   unknown
+--   foreign
+--   expired
+--   terminal  state
+--   sealed
+--   blocked   what for
+local at = now()
+local no = refusal(session, caller, at)
+if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
+local before = answered(key, digest)
+if before then return before end
+-- An agent that gives up while an approval is pending cancels all its steps.
+local gives_up = no and outcome == 'failed' and goes_on(no)
+if no and not gives_up then return no end
+if not gives_up and string.find(redis.call('HGET', STEPS, 'open') or '', '%S') then return {'steps'} end
+if outcome == 'completed' and checked ~= '1' then
+  local contract, version = unpack(get('contract', 'version'))
+  if contract or version then return {'check'} end
+end
+answer(key, digest, response)
+local intent = emit(at, 'intent.accepted', accepted)
+if gives_up then
+  redis.call('HDEL', RECORD, 'blocked_on', 'ref', 'left')
+  move(id, 'blocked', 'running', at)
+end
+count_intent(outcome == 'completed' and 'complete' or 'fail', 'accepted')
+local work = {output = output, result = result, error = problem, payload = payload, condition = condition}
+seal_work(id, at, session, outcome, work, intent, grace)
+redis.call('HDEL', HELD, id)
+-- The agent already knows; unless jobs are left, no cleanup is needed.
+if redis.call('HEXISTS', STEPS, 'jobs') == 0 then redis.call('ZREM', TIMERS, id) end
+return {'new', response}

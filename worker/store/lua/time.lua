@@ -1,0 +1,5 @@
+-- The store's clock.
+--
+-- returns
+--   microseconds
+return whole(now())

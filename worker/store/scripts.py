@@ -1,0 +1,198 @@
+"""Runs Lua scripts by name with named keys and arguments, as declared in each script's manifest.
+
+`scripts.run(TAKE, id=id, lease=lease_us, ...)` returns a member of the script's enum and the values after
+it; `scripts.value("time")` is for scripts that return a plain value. Scripts are sent by hash, or in full
+when the store does not have them.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import redis
+from redis.exceptions import NoScriptError
+
+from worker.store.data_model import Keys
+from worker.store.manifests import BadManifest, KeyUse, Manifest, assemble, read_manifest
+
+# Scripts that every room may call; a room's own folder comes first.
+LUA = Path(__file__).parent / "lua"
+
+Arg = str | bytes | int | float
+Value = Arg | Sequence[Arg]
+A = TypeVar("A", bound=StrEnum)
+
+_PRELUDE = """\
+local function whole(n) return string.format('%.0f', n) end
+"""
+_CLOCK = """\
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2]
+end"""
+# Only WORKER_ENV=test may shift time: every script adds this offset in microseconds.
+_TEST_CLOCK = """\
+local function now()
+  local t = redis.call('TIME')
+  return t[1] * 1000000 + t[2] + tonumber(redis.call('GET', '%s') or 0)
+end"""
+
+
+@dataclass(frozen=True)
+class Script(Generic[A]):
+    """A script's name and the enum of its answers."""
+
+    name: str
+    answers: type[A]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply(Generic[A]):
+    """A script's answer and the values that came with it."""
+
+    answer: A
+    values: list[Any]
+
+    def text(self, at: int = 0) -> str:
+        """Returns a value as text; '' if there is none."""
+        return _text(self.values[at]) if at < len(self.values) else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCall:
+    """A script call ready to be sent, alone or in a batch."""
+
+    source: str
+    sha: str
+    keys: tuple[str, ...]
+    args: tuple[Arg, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    manifest: Manifest
+    source: str
+    sha: str
+
+
+class Scripts:
+    """The scripts of one room's folder and of LUA, with the shared functions of the library files."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        keys: Keys,
+        folder: Path,
+        *,
+        libraries: Sequence[Path] = (),
+        test_clock: bool = False,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._folder = folder
+        self._libraries = tuple(libraries)
+        self._prelude = _PRELUDE + (_TEST_CLOCK % keys.test_clock if test_clock else _CLOCK)
+        self._loaded: dict[str, _Loaded] = {}
+
+    def run(self, script: Script[A], /, **values: Value) -> Reply[A]:
+        """Runs a script and parses its answer."""
+        return read_reply(script, self.value(script.name, **values))
+
+    def value(self, script: str, /, **values: Value) -> Any:
+        """Runs a script; returns its reply unchanged."""
+        return self.send(self.call(script, **values))
+
+    def send(self, call: ScriptCall) -> Any:
+        """Runs one call; returns the script's reply unchanged."""
+        try:
+            return self._client.evalsha(call.sha, len(call.keys), *call.keys, *call.args)
+        except NoScriptError:
+            return self._client.eval(call.source, len(call.keys), *call.keys, *call.args)
+
+    def call(self, script: str, /, **values: Value) -> ScriptCall:
+        loaded = self._loaded.get(script) or self._load(script)
+        return ScriptCall(loaded.source, loaded.sha, *bind(loaded.manifest, self._keys, values))
+
+    def on(self, client: redis.Redis) -> Scripts:
+        """Returns the same scripts on another client."""
+        other = copy.copy(self)
+        other._client = client
+        return other
+
+    def batch(self, calls: Sequence[ScriptCall]) -> list[Any]:
+        """Runs several scripts in one round trip, in order; each must be safe to run twice."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for call in calls:
+                pipe.evalsha(call.sha, len(call.keys), *call.keys, *call.args)
+            replies = pipe.execute(raise_on_error=False)
+        unknown = next((at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
+        if unknown is not None:
+            again = [self._client.eval(c.source, len(c.keys), *c.keys, *c.args) for c in calls[unknown:]]
+            return [*replies[:unknown], *again]
+        for reply in replies:
+            if isinstance(reply, Exception):
+                raise reply
+        return replies
+
+    def _path(self, name: str) -> Path:
+        own = self._folder / f"{name}.lua"
+        return own if own.exists() else LUA / own.name
+
+    def _load(self, name: str) -> _Loaded:
+        body = _read(self._path(name))
+        manifest = read_manifest(name, body)
+        source = assemble(manifest, body, self._libraries, self._prelude)
+        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        self._loaded[name] = _Loaded(manifest, source, sha)
+        return self._loaded[name]
+
+
+def read_reply(script: Script[A], raw: Any) -> Reply[A]:
+    """Parses a reply: the answer alone, or a list that begins with it."""
+    first, *values = raw if isinstance(raw, list) else [raw]
+    return Reply(script.answers(_text(first)), values)
+
+
+def bind(
+    manifest: Manifest, keys: Keys, values: Mapping[str, Value]
+) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
+    """Builds the keys and arguments to send; a caller passes exactly what the manifest names."""
+    if values.keys() != manifest.parameters:
+        wrong = sorted(values.keys() ^ manifest.parameters)
+        raise BadManifest(f"{manifest.script}: arguments that are missing or not in the manifest: {wrong}")
+    lists = [_list(use, keys, values) for use in manifest.lists]
+    names = [_name(use, keys, values) for use in manifest.single]
+    args: list[Any] = [*(len(found) for found in lists), *(values[name] for name in manifest.args)]
+    rest: Any = values[manifest.rest] if manifest.rest else ()
+    return (*names, *(name for found in lists for name in found)), (*args, *rest)
+
+
+def _name(use: KeyUse, keys: Keys, values: Mapping[str, Value]) -> str:
+    if use.built_by_caller:
+        built: Any = values[use.local.lower()]
+        return cast(str, built)
+    key = getattr(keys, use.name)
+    if use.entry:
+        return str(key(use.entry))
+    return str(key(*(values[name] for name in use.of)) if use.of else key)
+
+
+def _list(use: KeyUse, keys: Keys, values: Mapping[str, Value]) -> list[str]:
+    parts: Any = values[use.local.lower() if use.built_by_caller else use.of[0]]
+    return [str(part) if use.built_by_caller else getattr(keys, use.name)(part) for part in parts]
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+@cache
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
