@@ -54,7 +54,7 @@ coverage: $(READY)
 	@echo "unit and integration tests cover $$($(PY) -m coverage report --format=total) % of the statements"
 
 e2e: $(READY) system
-	@$(PYTEST) $(TREES) tests/e2e
+	@$(PYTEST) $(TREES) tests/e2e tests/browser
 
 soak: $(READY) system
 	@$(PYTEST) tests -m soak

@@ -13,6 +13,7 @@ import subprocess
 
 # program: the Debian package that has it
 NEEDED = {
+    "chromium": "chromium",
     "redis-server": "redis-server",
     "redis-sentinel": "redis-sentinel",
     "nginx": "nginx-light",
