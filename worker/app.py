@@ -18,7 +18,7 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import buy, cors, hire, kernel, ops, site, swarm
+from worker.doors import assets, buy, cors, hire, kernel, ops, pages, site, swarm
 from worker.doors.answers import request_id
 from worker.parts import Parts
 from worker.store.client import unavailable
@@ -52,7 +52,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     counts = parts.counts
     _frame_requests(app, counts)
     cors.add(app, settings.cors_origins)
-    _answer_errors(app)
+    _answer_errors(app, settings)
     app.register_blueprint(ops.door(parts, counts))
     app.register_blueprint(kernel.door(parts))
     services = hire.HireServices(
@@ -68,6 +68,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
+    app.register_blueprint(assets.door())
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
@@ -134,15 +135,18 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         return response
 
 
-def _answer_errors(app: Flask) -> None:
+def _answer_errors(app: Flask, settings: Settings) -> None:
     """Turns every exception into an answer in the door's error format; no internals leak."""
 
     def answer(problem: Problem) -> Any:
         if swarm.is_asked():
             return swarm.refuse(problem)
+        if pages.answers(request):
+            return pages.problem_page(problem, settings)
         # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        return hire.refuse(problem) if door in (hire.NAME, buy.NAME) else kernel.refuse(problem)
+        hires = (hire.NAME, buy.NAME, assets.NAME)
+        return hire.refuse(problem) if door in hires else kernel.refuse(problem)
 
     @app.errorhandler(Problem)
     def on_problem(problem: Problem) -> Any:

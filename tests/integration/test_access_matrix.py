@@ -13,6 +13,7 @@ from flask import Flask
 from tests.fakes.paid_door import Deal, PaidDoor
 from tests.web_app import application
 from worker.core.agent_keys import agent_keys
+from worker.doors.assets import assets
 from worker.local.valkey import EmbeddedStore
 
 AGENT, RUNNER = "keyed-agent", "keyed-runner"
@@ -51,6 +52,7 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/.well-known/x402"): ANYBODY,
     ("GET", "/favicon.ico"): ANYBODY,
     ("GET", "/llms.txt"): ANYBODY,
+    ("GET", "/static/<path:name>"): ANYBODY,
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,
     ("GET", "/health"): ANYBODY,
@@ -93,6 +95,8 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("POST", "/v0/runners/<path:id>/tools"): RUNNERS,
     ("POST", "/v0/runners/steps/<step>/started"): RUNNERS,
 }
+# A static file's name under its route.
+STYLES = assets()["base.css"].address.removeprefix("/static/")
 # Refusals of the caller: as if nothing existed, or rate limited after wrong credentials; a request without
 # any contract is malformed.
 REFUSED = {400, 401, 403, 404, 429}
@@ -151,6 +155,7 @@ class Site:
     def passes(self, method: str, rule: str, credential: str) -> bool:
         """Whether the route serves this caller, including with a complaint about the request."""
         path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
+        path = path.replace("<path:name>", STYLES)
         for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
             path = path.replace(name, self.mine.id or "")
         for name in ("<which>", "<token>", "<name>"):

@@ -23,7 +23,7 @@ from worker.hiring.discovery import PATH
 Node = dict[str, Any]
 
 _HERE = Path(__file__).parent
-_SEEKER = ("buy", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site")
+_SEEKER = ("buy", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site", "pages")
 _OPERATOR = ("kernel", "kernel_executions", "kernel_remote", "kernel_agents", "ops")
 _SWARM = ("swarm", "swarm_schemas")
 # The C parser is ten times as fast; PyYAML may be built without it.
