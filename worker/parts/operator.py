@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from functools import cached_property
 
+from worker.contracts.shelf import ContractShelf
+from worker.engine.activity import Activity
 from worker.parts.notices import NoticeParts
+from worker.payments.brief import PaymentBriefs
 from worker.payments.journal import JournalReader
 from worker.payments.refunds import Refunds
 from worker.payments.resolutions import Resolutions
 from worker.payments.unresolved import UnresolvedMoney
+from worker.queue.errands import Errands
+from worker.queue.roll_call import RollCall
+from worker.remote.roster import Roster
+from worker.store.doctor_record import DoctorRecord
+from worker.store.operator_journal import OperatorJournal
 
 
 class OperatorParts(NoticeParts):
@@ -29,3 +37,39 @@ class OperatorParts(NoticeParts):
     @cached_property
     def refunds(self) -> Refunds:
         return Refunds(self.ledger, self.leg_books)
+
+    @cached_property
+    def payment_briefs(self) -> PaymentBriefs:
+        return PaymentBriefs(self.client, self.keys)
+
+    # What happens now
+
+    @cached_property
+    def activity(self) -> Activity:
+        return Activity(self.store)
+
+    @cached_property
+    def roll_call(self) -> RollCall:
+        return RollCall(self.store, self.queue)
+
+    @cached_property
+    def roster(self) -> Roster:
+        return Roster(self.remote_store)
+
+    @cached_property
+    def shelf(self) -> ContractShelf:
+        return ContractShelf(self.book)
+
+    # What the operator does, and leaves to the clock
+
+    @cached_property
+    def operator_journal(self) -> OperatorJournal:
+        return OperatorJournal(self.client, self.keys, self.store.now)
+
+    @cached_property
+    def errands(self) -> Errands:
+        return Errands(self.client, self.keys, self.store.now)
+
+    @cached_property
+    def doctor_record(self) -> DoctorRecord:
+        return DoctorRecord(self.client, self.keys, self.store.now)
