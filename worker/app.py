@@ -18,7 +18,7 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import assets, buy, cors, hire, kernel, ops, pages, site, swarm
+from worker.doors import assets, buy, cors, dashboard, hire, kernel, ops, pages, site, swarm
 from worker.doors.answers import request_id
 from worker.parts import Parts
 from worker.store.client import unavailable
@@ -69,6 +69,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
     app.register_blueprint(assets.door())
+    app.register_blueprint(dashboard.door(parts))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))

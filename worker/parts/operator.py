@@ -6,6 +6,7 @@ from functools import cached_property
 
 from worker.contracts.shelf import ContractShelf
 from worker.engine.activity import Activity
+from worker.engine.pulse import Pulse
 from worker.parts.notices import NoticeParts
 from worker.payments.brief import PaymentBriefs
 from worker.payments.journal import JournalReader
@@ -15,6 +16,7 @@ from worker.payments.unresolved import UnresolvedMoney
 from worker.queue.errands import Errands
 from worker.queue.roll_call import RollCall
 from worker.remote.roster import Roster
+from worker.store.data_model import Keys
 from worker.store.doctor_record import DoctorRecord
 from worker.store.operator_journal import OperatorJournal
 
@@ -73,3 +75,13 @@ class OperatorParts(NoticeParts):
     @cached_property
     def doctor_record(self) -> DoctorRecord:
         return DoctorRecord(self.client, self.keys, self.store.now)
+
+    @cached_property
+    def pulse(self) -> Pulse:
+        keys = self.keys
+        shared = (
+            *(Keys.journal, Keys.open_payments, Keys.legs, Keys.unproven, Keys.found),
+            *(Keys.outbox, Keys.failing_hosts, Keys.epochs, Keys.contracts, Keys.operator_journal),
+        )
+        lengths = [(each.type.length, f"{keys.prefix}:{each.pattern}") for each in shared]
+        return Pulse(self.store, [*lengths, ("GETRANGE", keys.doctor, "0", "40")])

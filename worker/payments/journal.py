@@ -10,7 +10,7 @@ from typing import Any
 import redis
 
 from worker.engine.events import iso
-from worker.payments.report import JournalReport, PaymentRow
+from worker.payments.report import JournalReport, PaymentRow, Totals
 from worker.store.data_model import Keys
 from worker.store.money_fields import fee_wallet
 
@@ -27,6 +27,22 @@ class Snapshot:
     books: JournalReport
     counters: dict[str, int]
     gathered: dict[str, int]
+
+
+DAY_US = 86_400_000_000
+
+
+def newest_days(books: JournalReport, now: int, days: int) -> dict[str, Totals]:
+    """Totals of the last days by the day of their claim, oldest first, also of days without a payment."""
+    today = now // DAY_US
+    found = {day: Totals() for day in range(today - days + 1, today + 1)}
+    for row in reversed(books.rows.values()):
+        day = row.claimed_at // DAY_US
+        if day < today - days:  # claims are in order, to within what clocks differ
+            break
+        if day in found:
+            found[day].add(row)
+    return {iso(day * DAY_US)[:10]: totals for day, totals in found.items()}
 
 
 class JournalReader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import redis
@@ -40,6 +40,7 @@ class UnresolvedMoney:
     keys: Keys
     leg_books: LegLedger
     found: FoundMoney
+    _presumed_before: dict[tuple[str, int], bool] = field(default_factory=dict, init=False)
 
     def payments(self, books: JournalReport) -> Iterator[UnresolvedPayment]:
         for row in books.rows.values():
@@ -63,5 +64,8 @@ class UnresolvedMoney:
         """From the journal; looked up for entries written before the journal recorded it."""
         if row.presumed or not row.was_unknown:
             return row.presumed
-        how: Any = self.client.hget(self.keys.money(row.id), payment_field(row.number, "how"))
-        return bool(how == b"presumed")
+        known = self._presumed_before
+        if (row.id, row.number) not in known:
+            how: Any = self.client.hget(self.keys.money(row.id), payment_field(row.number, "how"))
+            known[row.id, row.number] = how == b"presumed"
+        return known[row.id, row.number]
