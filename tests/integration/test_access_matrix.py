@@ -19,12 +19,14 @@ from worker.local.valkey import EmbeddedStore
 AGENT, RUNNER = "keyed-agent", "keyed-runner"
 KEYS = {AGENT: "a" * 20, RUNNER: "r" * 20}
 KERNEL = ("kernel", "p" * 20)
+WATCHER = ("watcher", "l" * 20)
 
 # Allowed credentials; all others are refused as unknown, without any content.
 ANYBODY = {
     "nobody",
     "wrong token",
     "operator",
+    "watcher",
     "agent key",
     "runner key",
     "kernel",
@@ -33,6 +35,8 @@ ANYBODY = {
     "payment alone",
 }
 OPERATOR = {"operator"}
+# Those who may look at the dashboard.
+WATCHERS = {"operator", "watcher"}
 AGENTS = {"operator", "agent key"}
 RUNNERS = {"operator", "runner key"}
 AGENTS_AND_RUNNERS = AGENTS | RUNNERS
@@ -61,6 +65,27 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/swarm/health"): ANYBODY,
     ("GET", "/ready"): OPERATOR,
     ("GET", "/metrics"): OPERATOR,
+    ("GET", "/dashboard/sign-in"): ANYBODY,
+    ("POST", "/dashboard/sign-in"): ANYBODY,
+    ("POST", "/dashboard/sign-out"): WATCHERS,
+    ("GET", "/dashboard/"): WATCHERS,
+    ("GET", "/dashboard/agents"): WATCHERS,
+    ("GET", "/dashboard/contracts"): WATCHERS,
+    ("GET", "/dashboard/contracts/<ref>"): WATCHERS,
+    ("GET", "/dashboard/executions"): WATCHERS,
+    ("GET", "/dashboard/executions/<id>"): WATCHERS,
+    ("POST", "/dashboard/executions/<id>"): OPERATOR,
+    ("GET", "/dashboard/executions/<id>/stream"): WATCHERS,
+    ("GET", "/dashboard/journal"): WATCHERS,
+    ("GET", "/dashboard/money"): WATCHERS,
+    ("POST", "/dashboard/money"): OPERATOR,
+    ("GET", "/dashboard/money.csv"): WATCHERS,
+    ("GET", "/dashboard/policy"): WATCHERS,
+    ("GET", "/dashboard/settings"): WATCHERS,
+    ("POST", "/dashboard/settings"): OPERATOR,
+    ("GET", "/dashboard/stream"): WATCHERS,
+    ("GET", "/dashboard/webhooks"): WATCHERS,
+    ("POST", "/dashboard/webhooks"): OPERATOR,
     ("POST", "/contracts"): ANYBODY,
     ("PUT", "/contracts"): ANYBODY,
     ("GET", "/contracts"): SEEKERS,
@@ -137,6 +162,7 @@ class Site:
         token = self.paid_door.settings.kernel_token
         bearer = {
             "operator": token,
+            "watcher": WATCHER[1],
             "wrong token": "x" * 40,
             "agent key": KEYS[AGENT],
             "runner key": KEYS[RUNNER],
@@ -156,7 +182,7 @@ class Site:
         """Whether the route serves this caller, including with a complaint about the request."""
         path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
         path = path.replace("<path:name>", STYLES)
-        for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
+        for name in ("<id>", "<task_id>", "<execution_id>", "<step>", "<ref>"):
             path = path.replace(name, self.mine.id or "")
         for name in ("<which>", "<token>", "<name>"):
             path = path.replace(name, "x" * 32)
@@ -187,7 +213,9 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         mine, other = paid_door.deal(), paid_door.deal()
         mine.execute({"do": "ok"}, mine.payment())
         entries = agent_keys(f"agent:{AGENT}:{KEYS[AGENT]},runner:{RUNNER}:{KEYS[RUNNER]}:t")
-        settings = replace(paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries)
+        settings = replace(
+            paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries, watch_tokens=(WATCHER,)
+        )
         with application(settings) as app:
             yield Site(app, paid_door, mine, other)
 

@@ -43,7 +43,7 @@ def door(services: DashboardServices) -> Blueprint:
         changes = request.method not in ("GET", "HEAD")
         if request.endpoint in _OPEN:
             if changes:
-                sessions.check_origin(request)
+                sessions.check_origin(request, must_name=False)
             return None
         g.visitor = sessions.visitor(request)
         if g.visitor is None:
@@ -57,6 +57,9 @@ def door(services: DashboardServices) -> Blueprint:
                 raise Forbidden(
                     "this token only looks", advice="Sign in with KERNEL_TOKEN to change something."
                 )
+        else:
+            # Before the page is made: what changes meanwhile is news.
+            g.seen = services.pulse.read()
         return None
 
     @blueprint.errorhandler(Problem)

@@ -47,8 +47,10 @@ class Desk:
         found: Visitor = g.visitor
         return found
 
-    def page(self, name: str, *, live: str = "/live", status: int = 200, **context: Any) -> Response:
-        """Renders `dashboard/<name>.html`; `live` is the stream that tells when it changes."""
+    def page(self, name: str, *, live: str | None = None, status: int = 200, **context: Any) -> Response:
+        """Renders `dashboard/<name>.html`; `live` is the stream that says when it changes, '' for none."""
+        if live is None:
+            live = f"/stream?{urlencode({'seen': g.seen})}"
         change = whole(request.args.get("change", ""), 0)
         return pages.render(
             f"dashboard/{name}.html",

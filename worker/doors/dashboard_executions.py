@@ -49,9 +49,9 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
 
     @blueprint.get("/executions/<id>")
     def execution(id: str) -> Response:
-        return desk.page(
-            "execution", live=f"/executions/{id}/live", **_shown(desk, desk.services.executions.get(id))
-        )
+        shown = _shown(desk, desk.services.executions.get(id))
+        seen = shown["more_events"] + len(shown["events"])
+        return desk.page("execution", live=f"/executions/{id}/stream?seen={seen}", **shown)
 
     @blueprint.post("/executions/<id>")
     def decide_execution(id: str) -> Response:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from itertools import chain
 
 from flask import Blueprint, Response, request
 
-from worker.doors.answers import SSE_HEADERS
+from worker.doors.answers import SSE_HEADERS, whole
 from worker.doors.dashboard_desk import Desk
 from worker.doors.hangup import bound_writes
 from worker.doors.stream_places import StreamPlaces
@@ -32,46 +33,48 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
         response.call_on_close(leave)
         return response
 
-    @blueprint.get("/live")
+    @blueprint.get("/stream")
     def live() -> Response:
         """Says when anything that the overview counts has changed."""
-        watcher = desk.services.watcher
-        return stream("live", _changes(desk.services.pulse.read, lambda: watcher.closed))
+        watcher, seen = desk.services.watcher, request.args.get("seen", "")
+        return stream("live", _changes(desk.services.pulse.read, lambda: watcher.closed, seen))
 
-    @blueprint.get("/executions/<id>/live")
+    @blueprint.get("/executions/<id>/stream")
     def live_execution(id: str) -> Response:
         """Says when the log of one execution has grown."""
-        return stream(f"execution {id}", _growth(desk, desk.services.executions.get(id).id))
+        pulse, watcher = desk.services.pulse, desk.services.watcher
+        known = desk.services.executions.get(id).id
+        after = _changes(lambda: pulse.read_one(known), lambda: watcher.closed)
+        seen = whole(request.args.get("seen", ""), 0)
+        return stream(f"execution {id}", chain(_growth(desk, known, seen), after))
 
 
-def _changes(read: Callable[[], str], closed: Callable[[], bool]) -> Iterator[str]:
-    """One event for each change, heartbeats between them."""
-    yield "retry: 3000\n\n"
+def _changes(read: Callable[[], str], closed: Callable[[], bool], seen: str = "") -> Iterator[str]:
+    """One event for each change since the page was made, heartbeats between them."""
+    yield "retry: 5000\n\n"
     ends = time.monotonic() + _LIFE_SECONDS
-    last, said = read(), time.monotonic()
+    last, said = seen, time.monotonic()
     while time.monotonic() < ends and not closed():
-        time.sleep(_LOOK_SECONDS)
         try:
             found = read()
         except StoreError as error:
             note(error, "dashboard.live")
-            continue
+            found = last
         if found != last:
             last, said = found, time.monotonic()
             yield "event: change\ndata: \n\n"
         elif time.monotonic() - said > _HEARTBEAT_SECONDS:
             said = time.monotonic()
             yield ":heartbeat\n\n"
+        time.sleep(_LOOK_SECONDS)
 
 
-def _growth(desk: Desk, id: str) -> Iterator[str]:
-    yield "retry: 3000\n\n"
-    after = desk.services.executions.last_sequence(id)
-    for batch in desk.services.executions.follow(id, after):
+def _growth(desk: Desk, id: str, seen: int) -> Iterator[str]:
+    """One event for each batch of the log, until its end."""
+    yield "retry: 5000\n\n"
+    for batch in desk.services.executions.follow(id, seen):
         if batch:
             yield "event: change\ndata: \n\n"
             time.sleep(_CALM_SECONDS)
         else:
             yield ":heartbeat\n\n"
-    # Its money may change after its end, and a page that asks again in vain is no harm.
-    yield "retry: 60000\nevent: change\ndata: \n\n"

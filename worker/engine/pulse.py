@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from worker.core.states import State
 from worker.engine.reader import ExecutionReader
+from worker.store.data_model import short
 
 
 class Pulse:
@@ -14,6 +15,14 @@ class Pulse:
     def __init__(self, store: ExecutionReader, others: Sequence[tuple[str, ...]]) -> None:
         self._store = store
         self._others = others
+
+    def read_one(self, id: str) -> str:
+        """The same for an execution that has ended: its money and its webhooks go on."""
+        with self._store.client.pipeline(transaction=False) as pipe:
+            pipe.hmget(self._store.keys.record(id), "phase", "updated")
+            pipe.llen(self._store.keys.ledger(id))
+            pipe.hlen(self._store.keys.hooks(id))
+            return short(repr(pipe.execute()))
 
     def read(self) -> str:
         with self._store.client.pipeline(transaction=False) as pipe:
@@ -24,4 +33,4 @@ class Pulse:
             pipe.zrevrange(self._store.keys.ended, 0, 0)
             for command in self._others:
                 pipe.execute_command(*command)  # type: ignore[no-untyped-call]
-            return repr(pipe.execute())
+            return short(repr(pipe.execute()))
