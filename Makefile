@@ -11,7 +11,7 @@ PYTEST := $(PY) -m pytest
 WIDE := -n 4
 TREES := -n 2 --dist loadfile
 
-.PHONY: setup system run test lint unit integration coverage e2e soak bench docs lock clean
+.PHONY: setup system run test lint unit integration coverage e2e soak bench docs images vendor lock clean
 
 setup: $(READY)
 
@@ -66,6 +66,14 @@ bench: $(READY)
 docs: $(READY)
 	@$(PY) -m docs
 	@$(PY) -m worker.store.data_model_page docs/data-model.md
+
+# Takes the pictures of the pages for docs/ and for previews of links; only needed when pages have changed.
+images: $(READY) system
+	@$(PYTEST) tests/browser/take_images.py
+
+# Brings in the npm files that pages use; needs npm, and only when a version in docs/vendor.py has changed.
+vendor: $(READY)
+	@$(PY) -m docs.vendor
 
 # Needs uv; the development set is resolved first, so that production runs what was tested.
 lock:

@@ -18,8 +18,9 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import assets, buy, cors, hire, kernel, ops, pages, site, swarm
+from worker.doors import assets, buy, cors, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id
+from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
 from worker.store.client import unavailable
 from worker.store.data_version import WrongDataVersion, use_store
@@ -68,7 +69,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
+    figures = MeasuredFigures(parts.store.stats)
+    for_people = shop.ShopServices(services, parts.manifest, figures, parts.site_documents, parts.trial_hires)
     app.register_blueprint(assets.door())
+    app.register_blueprint(shop.door(for_people))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -53,6 +54,16 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/favicon.ico"): ANYBODY,
     ("GET", "/llms.txt"): ANYBODY,
     ("GET", "/static/<path:name>"): ANYBODY,
+    ("GET", "/"): ANYBODY,
+    ("GET", "/c/<capability>"): ANYBODY,
+    ("GET", "/docs"): ANYBODY,
+    # The example has no files, and the worker lends no test dollars.
+    ("GET", "/c/<capability>/example/<name>"): set(),
+    ("POST", "/c/<capability>/hire"): set(),
+    # A form for the token, whether there is such a task or not; the token alone opens it.
+    ("GET", "/t/<task_id>"): ANYBODY,
+    ("POST", "/t/<task_id>"): set(),
+    ("GET", "/t/<task_id>/evidence.json"): set(),
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,
     ("GET", "/health"): ANYBODY,
@@ -97,6 +108,8 @@ RULES: dict[tuple[str, str], set[str]] = {
 }
 # A static file's name under its route.
 STYLES = assets()["base.css"].address.removeprefix("/static/")
+# Where a page of a refusal shows its code.
+PAGE_CODE = re.compile(r'class="eyebrow">\d+ · ([A-Z_]+)<')
 # Refusals of the caller: as if nothing existed, or rate limited after wrong credentials; a request without
 # any contract is malformed.
 REFUSED = {400, 401, 403, 404, 429}
@@ -174,6 +187,8 @@ class Site:
             found = answer.get_json(silent=True) or {}
             error = found.get("error")
             code = error.get("code") if isinstance(error, dict) else found.get("code")
+            if answer.mimetype == "text/html" and (named := PAGE_CODE.search(answer.get_data(as_text=True))):
+                code = named[1]
             return answer.status_code in (400, 404) and code not in WHO
         finally:
             answer.close()

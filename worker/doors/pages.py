@@ -61,7 +61,8 @@ def answers(request: Request) -> bool:
     """Whether errors of this request are pages: those of page doors, and a wrong address in a browser."""
     if request.blueprint is None:
         return request.method == "GET" and not request.path.startswith("/v0") and prefers_page()
-    return request.blueprint in DOORS
+    # `/` has two forms, and its errors follow the one that was asked for.
+    return request.blueprint in DOORS and (request.path != "/" or prefers_page())
 
 
 def root(settings: Settings) -> str:

@@ -93,6 +93,17 @@ def _publish(document: Node, publisher: Publisher) -> None:
 
 
 @cache
+def seeker_operations() -> list[Node]:
+    """Every operation of the seeker's document in a line: verb, path, id and summary."""
+    paths = _document("", "", "", _SEEKER)["paths"]
+    return [
+        {"verb": verb.upper(), "path": path, "id": each["operationId"], "summary": each["summary"]}
+        for path, verbs in paths.items()
+        for verb, each in verbs.items()
+    ]
+
+
+@cache
 def operator_document(public_url: str, *, swarm: bool) -> bytes:
     """The document for the operator, kernels, agents and runners, as JSON; `swarm` adds the swarm door."""
     description = "Run a HIRE worker and connect agents, runners and kernels to it."
