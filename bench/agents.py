@@ -5,6 +5,8 @@ from __future__ import annotations
 from worker import agent
 from worker.agents.job import Job
 
+PRICE = "0.01"
+
 
 @agent("nothing-queued")
 def queued(job: Job) -> None:
@@ -14,3 +16,15 @@ def queued(job: Job) -> None:
 @agent("nothing-express", inline=True)
 def express(job: Job) -> None:
     """Finishes at once; takes the express lane."""
+
+
+@agent("nothing-paid", price=PRICE, inline=True)
+def paid(job: Job) -> dict[str, bool]:
+    """Finishes at once, and is sold."""
+    return {"done": True}
+
+
+@agent("nothing-paid-queued", price=PRICE)
+def paid_queued(job: Job) -> dict[str, bool]:
+    """The same, through the queue."""
+    return {"done": True}
