@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from bench import answers, followers, kernel, latency, paid, queued, serving, slow, swarm, web
+from bench import answers, followers, hooks, kernel, latency, paid, queued, serving, slow, swarm, web
 from bench.report import report, table
 from bench.rounds import Measurement
 from bench.stand import Stand, stand
@@ -26,6 +26,7 @@ MEASUREMENTS: dict[str, Measure] = {
     answers.NAME: answers.measure,
     slow.NAME: slow.measure,
     followers.NAME: followers.measure,
+    hooks.NAME: hooks.measure,
     queued.NAME: queued.measure,
     latency.NAME: latency.measure,
     web.NAME: web.measure,

@@ -6,10 +6,11 @@ counted once, so that a run can prove that both sides charged as often as they w
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from typing import Any
+
+from bench.tiny_http import serve
 
 NETWORK = "eip155:84532"
 _SUPPORTED = {
@@ -23,7 +24,7 @@ _SUPPORTED = {
 
 
 class Facilitator:
-    """What was settled, by payer and nonce."""
+    """What was settled, by nonce."""
 
     def __init__(self, verify_s: float, settle_s: float) -> None:
         self._delays = {b"/verify": verify_s, b"/settle": settle_s}
@@ -46,53 +47,6 @@ class Facilitator:
         return {"success": True, "transaction": nonce, "network": NETWORK, "payer": payment["from"]}
 
 
-class _Link(asyncio.Protocol):
-    """One kept connection; requests come one after the other."""
-
-    def __init__(self, facilitator: Facilitator) -> None:
-        self._facilitator = facilitator
-        self._received = b""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        head, end, rest = self._received.partition(b"\r\n\r\n")
-        if not end:
-            return
-        wanted = _length(head)
-        if len(rest) < wanted:
-            return
-        self._received = rest[wanted:]
-        path = head.split(b" ", 2)[1]
-        delay = self._facilitator.delay(path)
-        if delay:
-            asyncio.get_running_loop().call_later(delay, self._send, path, rest[:wanted])
-        else:
-            self._send(path, rest[:wanted])
-
-    def _send(self, path: bytes, body: bytes) -> None:
-        content = json.dumps(self._facilitator.answer(path, body)).encode()
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        self._transport.write(head % len(content) + content)
-
-
-def _length(head: bytes) -> int:
-    for line in head.split(b"\r\n"):
-        name, _, value = line.partition(b":")
-        if name.lower() == b"content-length":
-            return int(value)
-    return 0
-
-
-async def _serve(port: int, facilitator: Facilitator) -> None:
-    server = await asyncio.get_running_loop().create_server(
-        lambda: _Link(facilitator), "127.0.0.1", port, backlog=1024
-    )
-    await server.serve_forever()
-
-
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1]), Facilitator(float(sys.argv[2]), float(sys.argv[3]))))
+    facilitator = Facilitator(float(sys.argv[2]), float(sys.argv[3]))
+    serve(int(sys.argv[1]), facilitator.answer, facilitator.delay)
