@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from worker import agent
 from worker.agents.job import Job
 
@@ -28,3 +30,9 @@ def paid(job: Job) -> dict[str, bool]:
 def paid_queued(job: Job) -> dict[str, bool]:
     """The same, through the queue."""
     return {"done": True}
+
+
+@agent("sleeper")
+def sleeper(job: Job) -> None:
+    """Holds the queue's process, so that what comes after it waits."""
+    time.sleep(1_800)

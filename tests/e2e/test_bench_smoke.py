@@ -16,6 +16,7 @@ CONTENDERS = {
     "paid": {"worker", "plain", "by-hand", "journaled", "flask"},
     "answers": {"402", "402-floor", "402-flask", "replay", "replay-floor"},
     "slow": {"plain"},
+    "growth": {"empty", "grown"},
     "followers": {"followers"},
     "webhooks": {"worker", "requests"},
     "throughput": {"rq-worker", "rq-simple", "queue", "express"},
@@ -74,7 +75,7 @@ def test_every_figure_is_non_negative(report: dict[str, Any]) -> None:
             for name, figure in contender["median"].items():
                 low, high = contender["spread"][name]
                 assert 0 <= low <= figure <= high
-                assert figure > 0 or name.endswith(("_us", "_bytes"))
+                assert figure > 0 or name.endswith(("_us", "_bytes", "_share"))
 
 
 def test_every_goal_has_a_verdict(report: dict[str, Any]) -> None:
@@ -84,6 +85,7 @@ def test_every_goal_has_a_verdict(report: dict[str, Any]) -> None:
         "paid": 8,
         "answers": 2,
         "slow": 2,
+        "growth": 6,
         "followers": 2,
         "webhooks": 1,
         "throughput": 3,
