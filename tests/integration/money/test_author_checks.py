@@ -10,7 +10,7 @@ from worker.capabilities.declare import Capability
 from worker.core.errors import InvalidInput, Unavailable
 from worker.hiring.author_check import AuthorCheck
 from worker.hiring.task import TaskInput
-from worker.queue.checks import Caller, CheckResult
+from worker.queue.checks import CheckRequester, CheckResult
 
 CHECKED = Capability(name="checked", checks_input=True)
 WALLET = "0x" + "ab" * 20
@@ -21,10 +21,10 @@ class FakeChecks:
 
     def __init__(self, result: CheckResult) -> None:
         self.result = result
-        self.callers: list[Caller] = []
+        self.callers: list[CheckRequester] = []
 
-    def ask(self, kind: str, input: Any, caller: Caller) -> CheckResult:
-        self.callers.append(caller)
+    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckResult:
+        self.callers.append(requester)
         return self.result
 
 
@@ -34,7 +34,7 @@ def test_an_input_that_passed_is_checked_once() -> None:
     author_check = AuthorCheck(checks, lambda wallet: False)
     for _ in range(2):
         author_check(CHECKED, TaskInput.of({"n": 1}), WALLET)
-    assert checks.callers == [Caller(wallet=WALLET, signed=True)]
+    assert checks.callers == [CheckRequester(wallet=WALLET, signed=True)]
 
 
 def test_a_refused_input_names_what_is_wrong() -> None:
@@ -66,7 +66,7 @@ def test_a_price_comes_from_the_check_and_is_asked_once() -> None:
     author_check = AuthorCheck(checks, lambda wallet: False)
     for _ in range(2):
         assert author_check(priced, TaskInput.of({"n": 1}), "", "192.0.2.1") == "0.70"
-    assert checks.callers == [Caller(network="192.0.2.1")]
+    assert checks.callers == [CheckRequester(network="192.0.2.1")]
     older = AuthorCheck(FakeChecks(CheckResult(answer={"value": {}})), lambda wallet: False)
     with pytest.raises(Unavailable):
         older(priced, TaskInput.of({"n": 1}), "")
