@@ -42,6 +42,7 @@ def test_10000_keys_and_arguments_are_passed(scripts: Scripts) -> None:
 
 
 def test_empty_lists_are_passed(scripts: Scripts) -> None:
+    """A script gets empty tables for empty lists of keys and arguments."""
     found = scripts.value("lists", first="a", rest=[], tools=[], indexes=[])
     assert found[:4] == [0, 0, b"a", 0]
 
@@ -56,6 +57,7 @@ def test_wrong_key_type_stops_before_any_write(client: redis.Redis, scripts: Scr
 
 
 def test_forgotten_script_is_sent_again(client: redis.Redis, scripts: Scripts) -> None:
+    """After the store has dropped its scripts, calls and batches succeed as before."""
     call = scripts.call("lists", first="a", rest=[], tools=[], indexes=[])
     assert scripts.send(call) == scripts.send(call)
     client.script_flush()

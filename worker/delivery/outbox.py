@@ -239,7 +239,8 @@ class Outbox:
             hosts = [_host(hooks, each.hook) for each, hooks in zip(notices, pipe.execute(), strict=True)]
         failing = self._client.hmget(self._keys.failing_hosts, hosts)
         return [
-            (host, told is not None) for host, told in zip(hosts, cast(list[object], failing), strict=True)
+            (host, failure is not None)
+            for host, failure in zip(hosts, cast(list[object], failing), strict=True)
         ]
 
     def begin(self, notice: Notice) -> tuple[int, int] | None:
