@@ -92,6 +92,7 @@ STEPS: Fields = (
     ("approved {digest}", "approvals of the same call that no run has used yet"),
     ("once:{name}", "JSON: a value that `once` stored"),
     ("file:{name}", "JSON: a file that the job wrote"),
+    ("overflow", "JSON: from which byte on the log could not take the streamed text"),
     ("cause:{fence}", "JSON: why the run under this fence failed, for the author alone"),
     ("{step} status", "pending, succeeded, failed, timed_out or cancelled"),
     ("{step} tool", "the tool's name"),
