@@ -251,7 +251,7 @@ class Outbox:
         return (int(reply[0]), int(reply[1])) if int(reply[0]) else None
 
     def end(self, notice: Notice, *, next_at: int | None, line: str, host: str, outcome: str) -> int:
-        """`what` is ok, gone, failed or dropped. Returns since when the host has been failing, or 0."""
+        """`outcome` is ok, gone, failed or dropped. Returns since when the host has been failing, or 0."""
         since = self._scripts.value(
             "notice_end",
             id=notice.execution,
