@@ -108,7 +108,7 @@ def test_a_wait_is_answered_by_the_command_that_is_shown(worker: Commands) -> No
     code, _, err = worker("executions", "signal", id, "another")
     assert code == 0 and "stored" in err and "'go ahead'" in err
     code, out, _ = worker("executions", "signal", id, "go ahead", "--payload", '{"by": "Ann"}')
-    assert (code, out) == (0, "answered: it continues\n")
+    assert (code, out) == (0, "answered: it goes on\n")
     assert run.ends() == 0
     assert '"by": "Ann"' in run.log and "resumed" in run.log
 

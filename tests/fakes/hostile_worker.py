@@ -49,14 +49,14 @@ def authorizations(worker: FakeWorker) -> dict[str, SignedAuthorization]:
     found = {}
     for header in worker.payments:
         payload = decode(header, "PAYMENT-SIGNATURE")["payload"]
-        authorization = payload["authorization"]
-        found[authorization["nonce"]] = SignedAuthorization(
-            nonce=authorization["nonce"],
-            payer=authorization["from"],
-            to=authorization["to"],
-            value=int(authorization["value"]),
-            valid_after=int(authorization["validAfter"]),
-            valid_before=int(authorization["validBefore"]),
+        told = payload["authorization"]
+        found[told["nonce"]] = SignedAuthorization(
+            nonce=told["nonce"],
+            payer=told["from"],
+            to=told["to"],
+            value=int(told["value"]),
+            valid_after=int(told["validAfter"]),
+            valid_before=int(told["validBefore"]),
             signature=payload["signature"],
         )
     return found

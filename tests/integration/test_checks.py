@@ -26,9 +26,9 @@ from worker.queue.checks import (
     MOST_WAITING,
     PAID_CPU,
     UNPROVEN_CPU,
+    CheckOutcome,
     CheckQueue,
     CheckRequester,
-    CheckResult,
 )
 from worker.queue.presence import Presence
 from worker.store.client import connect_blocking
@@ -56,7 +56,7 @@ class Place:
 
     def ask(
         self, kind: str, input: Any = None, requester: CheckRequester | None = None
-    ) -> CheckResult | Problem:
+    ) -> CheckOutcome | Problem:
         try:
             return self.queue.ask(kind, input, requester or CheckRequester("192.0.2.1", "0xaa"))
         except Problem as refused:
@@ -64,9 +64,9 @@ class Place:
 
     def run(
         self, kind: str, input: Any = None, requester: CheckRequester | None = None
-    ) -> CheckResult | Problem:
+    ) -> CheckOutcome | Problem:
         """A check together with its process."""
-        found: list[CheckResult | Problem] = []
+        found: list[CheckOutcome | Problem] = []
         in_threads(lambda: found.append(self.ask(kind, input, requester)), self.process._next)
         return found[0]
 
@@ -97,7 +97,7 @@ def _place(client: redis.Redis, valkey: EmbeddedStore) -> Iterator[Place]:
 def test_a_check_is_answered_and_leaves_nothing(place: Place) -> None:
     """The first poll returns the result, and the unused time is credited back."""
     place.open()
-    assert place.run("double", 21) == CheckResult(answer={"value": 42})
+    assert place.run("double", 21) == CheckOutcome(answer={"value": 42})
     assert place.spent("network:192.0.2.1") < MICROSECONDS // 2
     left = {key.decode() for key in place.client.keys("w:check*")}
     accounts = ("network:192.0.2.1", "wallet:0xaa", "unproven")
@@ -109,10 +109,10 @@ def test_a_refusal_and_a_bug_look_different(place: Place) -> None:
     """The author's own message is passed on; a bug's message goes to the log only."""
     place.open()
     refused = place.run("refuse")
-    assert isinstance(refused, CheckResult) and refused.problem is not None
+    assert isinstance(refused, CheckOutcome) and refused.problem is not None
     assert (refused.problem["error"], refused.problem["details"]) == ("odd", {"field": "n"})
     bug = place.run("break")
-    assert isinstance(bug, CheckResult) and bug.problem is not None
+    assert isinstance(bug, CheckOutcome) and bug.problem is not None
     assert bug.problem["code"] == "INTERNAL_ERROR" and "secret" not in str(bug)
 
 
@@ -122,7 +122,7 @@ def test_an_endless_check_costs_a_second_of_cpu_time(place: Place, monkeypatch: 
     monkeypatch.setattr(checks_module, "PATIENCE", 60.0)
     monkeypatch.setattr("worker.queue.check_process.WALL_SECONDS", 50.0)
     place.open()
-    assert place.run("hang") == CheckResult(too_long=True)
+    assert place.run("hang") == CheckOutcome(too_long=True)
     assert place.spent("network:192.0.2.1") >= 0.8 * MICROSECONDS
 
 

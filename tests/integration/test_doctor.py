@@ -18,7 +18,7 @@ from tests.fakes import facilitator_faults as faults
 from tests.fakes.facilitator_server import FacilitatorServer
 from tests.waiting import eventually
 from worker.cli.doctor import doctor, main
-from worker.cli.doctor_results import DoctorResult
+from worker.cli.doctor_results import CheckResult
 from worker.cli.doctor_store import connections_needed
 from worker.core.settings import Settings
 from worker.local.chain import LocalChain
@@ -38,7 +38,7 @@ def _admin(embedded: EmbeddedStore) -> redis.Redis:
     return redis.Redis.from_url(embedded.url, decode_responses=True)
 
 
-def findings(url: str, **environ: str) -> dict[str, DoctorResult]:
+def findings(url: str, **environ: str) -> dict[str, CheckResult]:
     return {each.name: each for each in doctor(Settings.load({"REDIS_URL": url, **environ}))}
 
 
@@ -290,7 +290,7 @@ def test_exit_code_of_the_command(embedded: EmbeddedStore) -> None:
 KEY = "0x" + "22" * 32
 
 
-def money_findings(url: str, facilitator: str, **environ: str) -> dict[str, DoctorResult]:
+def money_findings(url: str, facilitator: str, **environ: str) -> dict[str, CheckResult]:
     found = findings(url, WORKER_KEY=KEY, FACILITATOR_URL=facilitator, **environ)
     return {name: each for name, each in found.items() if name in ("facilitator", "chain")}
 

@@ -16,7 +16,7 @@ from tests.integration.test_store import certificate, pem
 from tests.replicated import NAME, Replicated, embedded_server, redis_server
 from tests.waiting import eventually
 from worker.cli.doctor import doctor
-from worker.cli.doctor_results import DoctorResult
+from worker.cli.doctor_results import CheckResult
 from worker.core.settings import Settings
 from worker.engine.watch import Watcher
 from worker.queue.rq import QueueWorker, RunQueue
@@ -148,7 +148,7 @@ def test_doctor_checks_the_sentinels(tmp_path: Path) -> None:
     with Replicated(embedded_server(), tmp_path / "nodes") as watched:
         settings = Settings.load({"REDIS_URL": watched.url})
 
-        def found() -> DoctorResult:
+        def found() -> CheckResult:
             return next(each for each in doctor(settings) if each.name == "sentinels")
 
         assert (found().level, found().found) == ("ok", f"3 of 3 name 127.0.0.1:{watched.primary.port}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TextIO
 
 from worker.cli.doctor_code import code
-from worker.cli.doctor_results import REFUSED, DoctorResult, exit_code
+from worker.cli.doctor_results import REFUSED, CheckResult, exit_code
 from worker.cli.doctor_services import files, money
 from worker.cli.doctor_settings import surroundings
 from worker.cli.doctor_store import store
@@ -31,7 +31,7 @@ _EPILOG = """exit codes:
   4  it cannot be known: a hosted store hides its configuration; --allow-unknown lets a release pass"""
 
 
-def doctor(settings: Settings, environ: Mapping[str, str] | None = None) -> list[DoctorResult]:
+def doctor(settings: Settings, environ: Mapping[str, str] | None = None) -> list[CheckResult]:
     """Run all checks on the deployment that these settings describe."""
     found = [*surroundings(settings, environ or {}), *code(settings)]
     if settings.worker_key is not None:
@@ -39,7 +39,7 @@ def doctor(settings: Settings, environ: Mapping[str, str] | None = None) -> list
     url = settings.redis_url or _running_store(settings)
     if url is None:
         expected = "REDIS_URL, or `worker local`, which brings a store"
-        return [*found, DoctorResult("store", "warn", "none is configured and none runs", expected)]
+        return [*found, CheckResult("store", "warn", "none is configured and none runs", expected)]
     return [*found, files(settings), *store(replace(settings, redis_url=url))]
 
 
@@ -79,7 +79,7 @@ def run(options: argparse.Namespace, environ: Mapping[str, str], output: TextIO)
         results = doctor(settings, environ)
         status = exit_code(results, unreachable=options.allow_unreachable, unknown=options.allow_unknown)
     except BadStart as bad:
-        results = [DoctorResult(each.name, "wrong", each.found, each.expected) for each in bad.problems]
+        results = [CheckResult(each.name, "wrong", each.found, each.expected) for each in bad.problems]
         results += [each for each in surroundings(None, environ) if each.level != "ok"]
         status = REFUSED
     if options.json:
@@ -90,7 +90,7 @@ def run(options: argparse.Namespace, environ: Mapping[str, str], output: TextIO)
     return status
 
 
-def _print_table(results: Sequence[DoctorResult], output: TextIO) -> None:
+def _print_table(results: Sequence[CheckResult], output: TextIO) -> None:
     wide = max(len(each.name) for each in results)
     for each in results:
         more = "" if each.level == "ok" else f"; expected: {each.expected}"

@@ -14,7 +14,7 @@ FIT, WRONG, REFUSED, UNREACHABLE, UNKNOWN = 0, 1, 2, 3, 4
 
 
 @dataclass(frozen=True)
-class DoctorResult:
+class CheckResult:
     """Result of one check."""
 
     name: str
@@ -23,7 +23,7 @@ class DoctorResult:
     expected: str
 
 
-def exit_code(results: Iterable[DoctorResult], *, unreachable: bool = False, unknown: bool = False) -> int:
+def exit_code(results: Iterable[CheckResult], *, unreachable: bool = False, unknown: bool = False) -> int:
     """The worst result; `unreachable` and `unknown` say which of these a release tolerates."""
     levels = {each.level for each in results}
     if "wrong" in levels:

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from worker.cli.doctor_results import DoctorResult, Level, causes
+from worker.cli.doctor_results import CheckResult, Level, causes
 from worker.core.settings import CDP_FACILITATOR, Settings
 from worker.core.values import bare
 from worker.files.store import Files, files_from
@@ -20,7 +20,7 @@ _SILENT = {"EndpointConnectionError", "ConnectTimeoutError", "ReadTimeoutError",
 _LONG_AGO = 10 * 365 * 86_400.0
 
 
-def money(settings: Settings) -> list[DoctorResult]:
+def money(settings: Settings) -> list[CheckResult]:
     """Checks the facilitator and the chain node; without a key no payment is taken."""
     from worker.parts import Parts
 
@@ -28,15 +28,15 @@ def money(settings: Settings) -> list[DoctorResult]:
     try:
         facilitator = parts.facilitator
     except ValueError as unreadable:  # its text names the forms that can be read, never the key
-        return [DoctorResult("facilitator", "wrong", "CDP_API_KEY_SECRET cannot be read", str(unreadable))]
+        return [CheckResult("facilitator", "wrong", "CDP_API_KEY_SECRET cannot be read", str(unreadable))]
     return [_facilitator(facilitator.supported(), settings), _node(parts.chain, settings)]
 
 
-def _facilitator(answer: FacilitatorAnswer, settings: Settings) -> DoctorResult:
+def _facilitator(answer: FacilitatorAnswer, settings: Settings) -> CheckResult:
     where = bare(settings.facilitator_url)
 
-    def result(level: Level, found: str, expected: str) -> DoctorResult:
-        return DoctorResult("facilitator", level, f"{where} {found}", expected)
+    def result(level: Level, found: str, expected: str) -> CheckResult:
+        return CheckResult("facilitator", level, f"{where} {found}", expected)
 
     expected = f"a facilitator that settles exact payments on {settings.network} at FACILITATOR_URL"
     if supports(answer, settings.network):
@@ -57,19 +57,19 @@ def _facilitator(answer: FacilitatorAnswer, settings: Settings) -> DoctorResult:
     return result("wrong", f"is no facilitator: /supported answers {answer.status} without a list", expected)
 
 
-def _node(chain: ChainEvidence | None, settings: Settings) -> DoctorResult:
+def _node(chain: ChainEvidence | None, settings: Settings) -> CheckResult:
     expected = f"a node of {settings.network} at RPC_URL, or lost answers of the facilitator stay unknown"
     if chain is None:
-        return DoctorResult("chain", "warn", "no RPC_URL", expected)
+        return CheckResult("chain", "warn", "no RPC_URL", expected)
     where = bare(settings.rpc_url or "")
     try:
         head = chain.head()
     except ChainUnavailable as away:
         served = away.details.get("received")
         if served is not None:
-            return DoctorResult("chain", "wrong", f"{where} serves eip155:{served}", expected)
-        return DoctorResult("chain", *_node_trouble(where, away), expected)
-    return DoctorResult("chain", "ok", f"{where} is at block {head.block}", expected)
+            return CheckResult("chain", "wrong", f"{where} serves eip155:{served}", expected)
+        return CheckResult("chain", *_node_trouble(where, away), expected)
+    return CheckResult("chain", "ok", f"{where} is at block {head.block}", expected)
 
 
 def _node_trouble(where: str, away: ChainUnavailable) -> tuple[Level, str]:
@@ -91,7 +91,7 @@ def _node_trouble(where: str, away: ChainUnavailable) -> tuple[Level, str]:
     return "wrong", f"{where} does not answer like an Ethereum node"
 
 
-def files(settings: Settings) -> DoctorResult:
+def files(settings: Settings) -> CheckResult:
     """Writes, reads and deletes a file and lists unfinished uploads, like the worker."""
     expected = "a directory or bucket (FILES_URL) in which we may write, read, delete and list uploads"
     doing = "opening"
@@ -99,11 +99,11 @@ def files(settings: Settings) -> DoctorResult:
         for doing, step in _file_steps(files_from(settings.files_url)):  # noqa: B007 - told below
             step()
     except ValueError as unfit:
-        return DoctorResult("files", "wrong", str(unfit), expected)
+        return CheckResult("files", "wrong", str(unfit), expected)
     except Exception as failed:  # providers' libraries raise anything; one check must not end the others
         level, why = _file_trouble(failed)
-        return DoctorResult("files", level, f"{_place(settings)}: {doing} failed: {why}", expected)
-    return DoctorResult("files", "ok", f"{_place(settings)} can be written and read", expected)
+        return CheckResult("files", level, f"{_place(settings)}: {doing} failed: {why}", expected)
+    return CheckResult("files", "ok", f"{_place(settings)} can be written and read", expected)
 
 
 def _place(settings: Settings) -> str:

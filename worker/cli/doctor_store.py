@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from worker.cli.doctor_results import DoctorResult, Level, causes
+from worker.cli.doctor_results import CheckResult, Level, causes
 from worker.core.settings import Settings
 from worker.core.store_address import parse
 from worker.core.values import LOOPBACK, bare
@@ -29,7 +29,7 @@ SKEW_WARN, SKEW_WRONG = 2.0, 30.0
 CANNOT_TELL = "cannot tell, the store forbids CONFIG"
 
 
-def store(settings: Settings) -> list[DoctorResult]:
+def store(settings: Settings) -> list[CheckResult]:
     """All checks of the store in REDIS_URL."""
     where = bare(settings.redis_url or "")
     watched = list(_sentinels(settings))
@@ -44,7 +44,7 @@ def store(settings: Settings) -> list[DoctorResult]:
     try:
         return [
             *watched,
-            DoctorResult("store", "ok", where, "a store that answers"),
+            CheckResult("store", "ok", where, "a store that answers"),
             _encryption(settings),
             _version(info),
             _shape(info),
@@ -63,7 +63,7 @@ def store(settings: Settings) -> list[DoctorResult]:
         client.close()
 
 
-def _owed(settings: Settings) -> DoctorResult:
+def _owed(settings: Settings) -> CheckResult:
     """Legs and settlements that only the operator can resolve."""
     from worker.parts import Parts
 
@@ -71,10 +71,10 @@ def _owed(settings: Settings) -> DoctorResult:
     found = attention(parts.leg_books, parts.audit_book, parts.listings)
     summary = "; ".join(f"{name}: {text}" for name, text in found.items())
     expected = "every settlement proven on the chain, every refund and fee paid"
-    return DoctorResult("money", "warn" if found else "ok", summary or "nothing that waits for you", expected)
+    return CheckResult("money", "warn" if found else "ok", summary or "nothing that waits for you", expected)
 
 
-def _sentinels(settings: Settings) -> Iterator[DoctorResult]:
+def _sentinels(settings: Settings) -> Iterator[CheckResult]:
     """Whether the sentinels in REDIS_URL agree on the primary; nothing if it names none."""
     address, found = parse(settings.redis_url or ""), sentinels(settings)
     if found is None:
@@ -91,27 +91,27 @@ def _sentinels(settings: Settings) -> Iterator[DoctorResult]:
     fits = len(named) >= 3 and len(set(named)) == 1 and not silent
     level: Level = "wrong" if not named or "none" in " ".join(named) else "ok" if fits else "warn"
     agreement = [f"{len(named)} of {len(address.hosts)} name {' and '.join(sorted(set(named))) or 'nobody'}"]
-    yield DoctorResult("sentinels", level, "; ".join(agreement + silent), expected)
+    yield CheckResult("sentinels", level, "; ".join(agreement + silent), expected)
 
 
-def _unusable(where: str, error: redis.RedisError) -> DoctorResult:
+def _unusable(where: str, error: redis.RedisError) -> CheckResult:
     """Why the store cannot be queried, and whether waiting may help."""
     found = list(causes(error))
     if any(isinstance(each, CertificateChanged) for each in found):
         expected = (
             "the certificate learnt before; if the store was replaced, remove its file in WORKER_STATE_DIR"
         )
-        return DoctorResult("store", "wrong", f"{where}: it shows another certificate", expected)
+        return CheckResult("store", "wrong", f"{where}: it shows another certificate", expected)
     if any(isinstance(each, ssl.SSLError) for each in found):
         expected = (
             "a certificate for this name, signed by REDIS_TLS_CA; REDIS_TLS_VERIFY=ca if it is self-signed"
         )
-        return DoctorResult(
+        return CheckResult(
             "store", "wrong", f"{where}: its certificate is not trusted, or it has none", expected
         )
     away = isinstance(error, redis.ConnectionError | redis.TimeoutError)
     level: Level = "wrong" if isinstance(error, redis.AuthenticationError) or not away else "unreachable"
-    return DoctorResult("store", level, f"{where}: {_kind(error)}", "a store that answers at REDIS_URL")
+    return CheckResult("store", level, f"{where}: {_kind(error)}", "a store that answers at REDIS_URL")
 
 
 def _kind(error: Exception) -> str:
@@ -124,15 +124,15 @@ def _kind(error: Exception) -> str:
     }.get(type(error).__name__, "answers with an error")
 
 
-def _encryption(settings: Settings) -> DoctorResult:
+def _encryption(settings: Settings) -> CheckResult:
     expected = "rediss:// beyond this machine, with the certificate checked"
     address = parse(settings.redis_url or "")
     if address.tls:
         level: Level = "warn" if settings.redis_tls_verify == "off" else "ok"
-        return DoctorResult("encryption", level, f"TLS, {_verified(settings)}", expected)
+        return CheckResult("encryption", level, f"TLS, {_verified(settings)}", expected)
     if address.path or all(host in LOOPBACK for host, _ in address.hosts):
-        return DoctorResult("encryption", "ok", "none, on this machine", expected)
-    return DoctorResult("encryption", "wrong" if settings.deployed else "warn", "none", expected)
+        return CheckResult("encryption", "ok", "none, on this machine", expected)
+    return CheckResult("encryption", "wrong" if settings.deployed else "warn", "none", expected)
 
 
 def _verified(settings: Settings) -> str:
@@ -146,58 +146,58 @@ def _verified(settings: Settings) -> str:
     return f"{found}, {learnt} (REDIS_TLS_CA={pin.file} pins it for good)"
 
 
-def _version(info: Info) -> DoctorResult:
+def _version(info: Info) -> CheckResult:
     least = ".".join(map(str, REDIS_AT_LEAST))
     found = str(info.get("redis_version", "unknown"))
     product = f"Valkey {info['valkey_version']}, as Redis {found}" if "valkey_version" in info else found
     numbers = [int(part) for part in found.split(".")[:2] if part.isdecimal()]
     fits = len(numbers) == 2 and tuple(numbers) >= REDIS_AT_LEAST
-    return DoctorResult("version", "ok" if fits else "wrong", product, f"{least} or newer")
+    return CheckResult("version", "ok" if fits else "wrong", product, f"{least} or newer")
 
 
-def _shape(info: Info) -> DoctorResult:
+def _shape(info: Info) -> CheckResult:
     mode = str(info.get("redis_mode", info.get("server_mode", "standalone")))
     role = str(info.get("role", "master"))
     fits = mode != "cluster" and role == "master"
-    return DoctorResult("shape", "ok" if fits else "wrong", f"{mode}, {role}", "one master, not a cluster")
+    return CheckResult("shape", "ok" if fits else "wrong", f"{mode}, {role}", "one master, not a cluster")
 
 
-def _durability(store: redis.Redis, info: Info) -> Iterator[DoctorResult]:
+def _durability(store: redis.Redis, info: Info) -> Iterator[CheckResult]:
     expected = "an append-only file, or a crash of the store forgets payments"
     if "aof_enabled" not in info:
-        yield DoctorResult("append-only file", "unknown", "cannot tell, INFO does not say", expected)
+        yield CheckResult("append-only file", "unknown", "cannot tell, INFO does not say", expected)
         return
     if not int(info["aof_enabled"]):
-        yield DoctorResult("append-only file", "wrong", "off", expected)
+        yield CheckResult("append-only file", "wrong", "off", expected)
         return
-    yield DoctorResult("append-only file", "ok", "on", expected)
+    yield CheckResult("append-only file", "ok", "on", expected)
     mode = _configured(store, "appendfsync")
     levels: dict[str | None, Level] = {"always": "ok", "no": "wrong", None: "unknown"}
     level = levels.get(mode, "warn")
     found = mode or f"{CANNOT_TELL}; counts as everysec"
-    yield DoctorResult("appendfsync", level, found, "always: with everysec a crash loses up to 2 s")
+    yield CheckResult("appendfsync", level, found, "always: with everysec a crash loses up to 2 s")
     for part in ("aof_last_write_status", "aof_last_bgrewrite_status"):
         status = str(info.get(part, "ok"))
         if status != "ok":
-            yield DoctorResult(part, "wrong", status, "ok: the store has trouble with its disk")
+            yield CheckResult(part, "wrong", status, "ok: the store has trouble with its disk")
 
 
-def _eviction(store: redis.Redis, info: Info) -> DoctorResult:
+def _eviction(store: redis.Redis, info: Info) -> CheckResult:
     policy = info.get("maxmemory_policy") or _configured(store, "maxmemory-policy")
     expected = "noeviction: any other lets the store delete payments when memory is short"
     if policy is None:
-        return DoctorResult("eviction", "unknown", CANNOT_TELL, expected)
-    return DoctorResult("eviction", "ok" if policy == "noeviction" else "wrong", str(policy), expected)
+        return CheckResult("eviction", "unknown", CANNOT_TELL, expected)
+    return CheckResult("eviction", "ok" if policy == "noeviction" else "wrong", str(policy), expected)
 
 
-def _memory(info: Info) -> DoctorResult:
+def _memory(info: Info) -> CheckResult:
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     expected = f"at most {MEMORY_WARN} % in use; a full store refuses every write"
     if not limit:
-        return DoctorResult("memory", "ok", f"{_mib(used)} used, no limit", expected)
+        return CheckResult("memory", "ok", f"{_mib(used)} used, no limit", expected)
     percent = 100 * used // limit
     level: Level = "wrong" if percent > MEMORY_WRONG else "warn" if percent > MEMORY_WARN else "ok"
-    return DoctorResult("memory", level, f"{percent} % of {_mib(limit)} used", expected)
+    return CheckResult("memory", level, f"{percent} % of {_mib(limit)} used", expected)
 
 
 def _mib(count: int) -> str:
@@ -218,38 +218,38 @@ def connections_needed(settings: Settings) -> dict[Role, int]:
     return {role: count * share(settings, role).total for role, count in processes.items()}
 
 
-def _connections(store: redis.Redis, info: Info, settings: Settings) -> DoctorResult:
+def _connections(store: redis.Redis, info: Info, settings: Settings) -> CheckResult:
     needed = connections_needed(settings)
     total = sum(needed.values())
     sums = " + ".join(f"{role} {count}" for role, count in needed.items())
     limit = info.get("maxclients") or _configured(store, "maxclients")
     if limit is None:
-        return DoctorResult("connections", "unknown", f"{sums} = {total}; {CANNOT_TELL}", "room for them")
+        return CheckResult("connections", "unknown", f"{sums} = {total}; {CANNOT_TELL}", "room for them")
     level: Level = "wrong" if total > int(limit) else "warn" if total > 0.9 * int(limit) else "ok"
     expected = "room for one machine of each kind; more machines need more"
-    return DoctorResult("connections", level, f"{sums} = {total} of {limit}", expected)
+    return CheckResult("connections", level, f"{sums} = {total} of {limit}", expected)
 
 
-def _scripts(store: redis.Redis) -> DoctorResult:
+def _scripts(store: redis.Redis) -> CheckResult:
     expected = "EVAL and EVALSHA: every change of state is a script"
     try:
         works = store.eval("return redis.call('TIME')[1]", 0) is not None
     except redis.ResponseError:
         works = False
-    return DoctorResult("scripts", "ok" if works else "wrong", "possible" if works else "refused", expected)
+    return CheckResult("scripts", "ok" if works else "wrong", "possible" if works else "refused", expected)
 
 
-def _data_version(store: redis.Redis) -> DoctorResult:
+def _data_version(store: redis.Redis) -> CheckResult:
     found = read_data_version(store, Keys())
     refusal = found.refusal()
     expected = refusal or f"a version that this release ({DATA}) can use"
-    return DoctorResult("data version", "wrong" if refusal else "ok", str(found.written), expected)
+    return CheckResult("data version", "wrong" if refusal else "ok", str(found.written), expected)
 
 
-def _skew(skew: float) -> DoctorResult:
+def _skew(skew: float) -> CheckResult:
     level: Level = "wrong" if abs(skew) > SKEW_WRONG else "warn" if abs(skew) > SKEW_WARN else "ok"
     expected = f"within {SKEW_WARN:g} s: the store's clock decides whether a payment is still valid"
-    return DoctorResult("clock", level, f"the store is {skew:+.3f} s from this machine", expected)
+    return CheckResult("clock", level, f"the store is {skew:+.3f} s from this machine", expected)
 
 
 def _configured(store: redis.Redis, name: str) -> str | None:

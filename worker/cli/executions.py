@@ -138,7 +138,7 @@ def run_signal(args: argparse.Namespace) -> int:
     waits = open_waits(parts, id)
     parts.executions.signal(id, args.signal, payload)
     if any(wait["reason"] == "signal" and wait["ref"] == args.signal for wait in waits):
-        print("answered: it continues")
+        print("answered: it goes on")
         return 0
     print("stored until it waits for this signal", file=sys.stderr)
     for wait in waits:

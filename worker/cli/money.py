@@ -143,9 +143,9 @@ def _grouping(parts: Parts, by: str, books: JournalReport) -> Callable[[PaymentR
     return lambda row: agents.get(row.id, "(removed)")
 
 
-def _table(heading: str, groups: dict[str, Totals], *, as_csv: bool) -> None:
+def _table(what: str, groups: dict[str, Totals], *, as_csv: bool) -> None:
     names = Totals.names()
-    rows = [[heading, *names]]
+    rows = [[what, *names]]
     for name, totals in groups.items():
         amounts = [_usdc(getattr(totals, column)) for column in names[1:]]
         rows.append([name, str(totals.payments), *amounts])

@@ -72,8 +72,8 @@ def resolve_settled(parts: Parts, id: str, number: int, transaction: str) -> str
     terms = (sent.accepted.pay_to, sent.authorization.value, sent.accepted.asset)
     if parts.chain.confirm(transaction, who, *terms) is None:
         raise Conflict("the chain does not show this payment in that transaction")
-    answer = parts.settler.record_settled(id, number, transaction.lower(), "operator")
-    return f"settled: {answer}"
+    what = parts.settler.record_settled(id, number, transaction.lower(), "operator")
+    return f"settled: {what}"
 
 
 def resolve_refused(parts: Parts, id: str, number: int) -> str:
@@ -93,8 +93,8 @@ def resolve_refused(parts: Parts, id: str, number: int) -> str:
     code = "authorization_cannot_land"
     network = json.loads(parts.ledger.payload(id, number)[1])["network"]
     response = json.dumps(failed_response(code, network, payment.payer), separators=(",", ":"))
-    answer = parts.ledger.settle_refused(id, number, code, response, by_chain=True)
-    return f"refused: {answer}"
+    what = parts.ledger.settle_refused(id, number, code, response, by_chain=True)
+    return f"refused: {what}"
 
 
 def _payment(parts: Parts, id: str, number: int) -> Payment:

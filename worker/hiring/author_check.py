@@ -15,7 +15,7 @@ from worker.capabilities.declare import REGISTRY, Capability, agent
 from worker.core.amounts import to_atomic
 from worker.core.errors import InvalidInput
 from worker.hiring.task import TaskInput
-from worker.queue.checks import CheckRequester, CheckResult, busy
+from worker.queue.checks import CheckOutcome, CheckRequester, busy
 
 NAME = "_input-check"
 MOST_PASSED = 1_000
@@ -38,7 +38,7 @@ def check(job: Any) -> dict[str, Any]:
 
 
 class Checks(Protocol):
-    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckResult: ...
+    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckOutcome: ...
 
 
 @dataclass

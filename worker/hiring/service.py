@@ -290,7 +290,7 @@ class Hiring:
                     advice="Draft a new contract. You were not charged.",
                 )
             case ClaimAnswer.BUDGET:
-                raise UnpaidWork.from_answer(*reply.values)
+                raise UnpaidWork.told(*reply.values)
             case ClaimAnswer.BUSY:
                 # Concurrent claims took the room.
                 raise Unavailable(

@@ -67,7 +67,7 @@ class UnpaidWork(Unavailable):
     advice = "Wait as long as Retry-After says, then send the same request again. You were not charged."
 
     @classmethod
-    def from_answer(cls, which: bytes, wait_us: bytes) -> UnpaidWork:
+    def told(cls, which: bytes, wait_us: bytes) -> UnpaidWork:
         """Builds the error from a script's answer."""
         message = _SHARED.get(which)
         seconds = -(-int(wait_us) // 1_000_000) or _OPEN_SECONDS
@@ -103,4 +103,4 @@ class UnpaidWorkBudget(MoneyStore):
             "over_budget", payer=payer.lower(), price=price, allowance=str(self.allowance)
         )
         if over:
-            raise UnpaidWork.from_answer(*over)
+            raise UnpaidWork.told(*over)

@@ -89,7 +89,7 @@ class WaitingCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckOutcome:
     """Result of a check: `answer`, or why there is none.
 
     `problem`: the error raised by the check. `too_long`: it used up its CPU time or crashed.
@@ -111,7 +111,7 @@ class CheckQueue:
         self._watcher = watcher
         self._scripts = Scripts(client, keys, LUA, test_clock=test_clock)
 
-    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckResult:
+    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckOutcome:
         """Requests a check and waits for the result; raises Unavailable if none arrives in time."""
         id, until = new_id(), time.monotonic() + PATIENCE
         answer_key = self._keys.check_answer(id)
@@ -121,7 +121,7 @@ class CheckQueue:
                 found = self._client.get(answer_key)
                 if found is not None:
                     self._client.delete(answer_key)
-                    return CheckResult(**json.loads(as_bytes(found)))
+                    return CheckOutcome(**json.loads(as_bytes(found)))
                 left = until - time.monotonic()
                 if left <= 0:
                     raise busy("the check did not end in time")
@@ -156,7 +156,7 @@ class CheckQueue:
         check = json.loads(text)
         return WaitingCheck(check["id"], check["kind"], check["input"], check["accounts"], int(asked_us))
 
-    def answer(self, check: WaitingCheck, result: CheckResult, cpu_us: int) -> None:
+    def answer(self, check: WaitingCheck, result: CheckOutcome, cpu_us: int) -> None:
         stored = {"answer": result.answer, "problem": result.problem, "too_long": result.too_long}
         self._scripts.value(
             "check_answer",
