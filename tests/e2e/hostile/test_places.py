@@ -13,7 +13,7 @@ import pytest
 from tests.fakes.paid_door import BALANCE, RICH, Deal, PaidDoor, asked
 from worker.core.errors import Unavailable
 from worker.payments.budget import Allowance
-from worker.payments.line import OrderedQueue
+from worker.payments.ordered_queue import OrderedQueue
 
 BODY = {"do": "ok"}
 PLACES = 6
