@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from tests.fakes.unusable_files import unusable_files
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
 from worker.local.valkey import EmbeddedStore
@@ -99,15 +100,8 @@ def files_removed(processes: WorkerProcesses) -> Iterator[None]:
 
 def files_broken(processes: WorkerProcesses) -> Iterator[None]:
     _busy_process(processes)
-    directory, aside = processes.home / "files", processes.home / "files.aside"
-    directory.mkdir(exist_ok=True)
-    directory.rename(aside)
-    directory.write_text("in the way")
-    try:
+    with unusable_files(processes.home):
         yield
-    finally:
-        directory.unlink()
-        aside.rename(directory)
 
 
 def deploy(processes: WorkerProcesses) -> Iterator[None]:
