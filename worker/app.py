@@ -20,6 +20,7 @@ from worker.core.logs import bound, configure
 from worker.core.settings import Settings
 from worker.doors import buy, cors, hire, kernel, ops, site, swarm
 from worker.doors.answers import request_id
+from worker.doors.limits import BODY_BYTES, check_headers
 from worker.parts import Parts
 from worker.store.client import unavailable
 from worker.store.data_version import WrongDataVersion, use_store
@@ -29,13 +30,10 @@ from worker.store.request_counts import RequestCounts
 
 log = structlog.get_logger()
 
-BODY_BYTES = 1 << 20
-HEADER_BYTES = 16 << 10
 _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
-_PAYMENTS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -105,16 +103,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         if "//" in request.environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
-        # Payment headers have their own limit and a more specific refusal.
-        others = [pair for pair in request.headers if pair[0].upper() not in _PAYMENTS]
-        if sum(len(name) + len(value) + 4 for name, value in others) > HEADER_BYTES:
-            raise Problem(
-                "the request's headers are too large",
-                code="HEADERS_TOO_LARGE",
-                status=431,
-                expected=f"at most {HEADER_BYTES} bytes",
-                advice="Send fewer or shorter headers. You were not charged.",
-            )
+        check_headers(request.headers)
 
     @app.teardown_request
     def unbind(error: BaseException | None) -> None:

@@ -75,8 +75,7 @@ def door(services: HireServices) -> Blueprint:
         services.slow_down("executes", settings.limit_executes)
         proof = request.headers.get(SIGN_IN_HEADER)
         if proof is None:
-            challenge = {"extensions": dict(buying.sign_ins.extension())}
-            return json_answer(challenge, 401)
+            return json_answer(buying.challenge(), 401)
         bought = [purchase_line(each, services.deliverables) for each in buying.bought_by(proof)]
         return json_answer({"tasks": bought})
 

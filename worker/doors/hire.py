@@ -121,7 +121,7 @@ class HireServices:
         if not paying:
             self.slow_down("executes", most)
         wallet = self.contracts.seeker_wallet(contract_id)
-        if paying and not (wallet and self.hiring.conditions.budget.has_paid(wallet)):
+        if paying and not (wallet and self.contracts.has_paid(wallet)):
             self.slow_down("payments", most)
         self.slow_down_wallet("payments" if paying else "executes", most, wallet)
 

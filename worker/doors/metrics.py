@@ -57,8 +57,8 @@ def _lines(services: OpsServices, stats: Mapping[str, bytes]) -> Iterator[str]:
             rows[found[1]].append((found[2], value))
     for name, samples in rows.items():
         yield from family(name, *FAMILIES.get(name, ("untyped", name)), samples)
-    for name, (what, label, text) in HISTOGRAMS.items():
-        yield from family(name, "histogram", text, histograms(stats, what, label, LATENCIES_US))
+    for name, (observed, label, text) in HISTOGRAMS.items():
+        yield from family(name, "histogram", text, histograms(stats, observed, label, LATENCIES_US))
 
 
 def _active(services: OpsServices) -> int:

@@ -19,7 +19,7 @@ from worker.payments.leg_ledger import LegLedger
 from worker.payments.listings import ListingBook
 from worker.policy.judge import Policy
 from worker.remote.intents import Intents
-from worker.remote.service import RemoteWork
+from worker.remote.runners import Runners
 from worker.remote.streams import RemoteStreams
 from worker.store.health import StoreHealth
 
@@ -40,7 +40,7 @@ class KernelServices(Protocol):
     def executions(self) -> Executions: ...
 
     @property
-    def remote(self) -> RemoteWork: ...
+    def runners(self) -> Runners: ...
 
     @property
     def streams(self) -> RemoteStreams: ...

@@ -129,6 +129,10 @@ class Buying:
             return self.hiring.tasks.read(contract, task_id)
         raise no_task()
 
+    def challenge(self) -> dict[str, Any]:
+        """What a wallet signs to sign in."""
+        return {"extensions": dict(self.sign_ins.extension())}
+
     def bought_by(self, sign_in: str) -> list[Execution]:
         """The signed-in wallet's newest purchases."""
         wallet = self.sign_ins.wallet(sign_in)

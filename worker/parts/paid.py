@@ -50,8 +50,8 @@ from worker.payments.gauges import MoneyGauges
 from worker.payments.ledger import Ledger
 from worker.payments.leg_ledger import LegLedger
 from worker.payments.leg_runner import FeeRules, LegRunner
-from worker.payments.line import OrderedQueue
 from worker.payments.listings import ListeningFacilitator
+from worker.payments.ordered_queue import OrderedQueue
 from worker.payments.pool import MoneyPool
 from worker.payments.recheck import Rechecks
 from worker.payments.safe_writes import SafeWrites, Witness
@@ -315,8 +315,8 @@ class PaidParts(PublicParts):
 
     @cached_property
     def rechecks(self) -> Rechecks:
-        lines = (self.keys.express, self.queue.key)
-        return Rechecks(self.client, self.keys, test_clock=self.test_clock, lines=lines)
+        queues = (self.keys.express, self.queue.key)
+        return Rechecks(self.client, self.keys, test_clock=self.test_clock, queues=queues)
 
     @cached_property
     def audit_book(self) -> AuditBook:

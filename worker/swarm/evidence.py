@@ -35,7 +35,7 @@ _MAGIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CandidateEvidence:
     """The evidence to send, and what was changed or dropped."""
 
     inline: tuple[InlineEvidence, ...]
@@ -48,7 +48,7 @@ def prepare(
     refs: Iterable[ArtifactRef],
     contract: TaskContract,
     ids: Sequence[str] = (),
-) -> Evidence:
+) -> CandidateEvidence:
     """Make evidence acceptable under the contract. `ids` are the request's ids, which the event repeats."""
     notes: list[str] = []
     room = MAX_EVENT_BYTES - EVENT_RESERVE - sum(3 * _size(text) for text in ids)
@@ -75,7 +75,7 @@ def prepare(
         if fitted is not None:
             inline.append(fitted)
             room -= _size(asdict(fitted)) + 1
-    return Evidence(tuple(inline), tuple(kept_refs), tuple(notes))
+    return CandidateEvidence(tuple(inline), tuple(kept_refs), tuple(notes))
 
 
 def carries_media(content: str) -> bool:

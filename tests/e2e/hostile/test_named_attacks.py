@@ -6,35 +6,14 @@ docs/security.md names the tests of attacks covered elsewhere; these are the oth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import redis
 
 from tests.fakes.paid_door import PaidDoor, asked
-from tests.fakes.paid_worker import check_sums
 from worker.core.errors import Problem
-from worker.local.valkey import EmbeddedStore
 
 BODY = {"do": "ok"}
 SECRET = "ada@example.com 4111-1111"
-
-
-@pytest.fixture(scope="module", name="store")
-def _store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore(tmp_path_factory.mktemp("named-attacks")) as store:
-        yield store
-
-
-@pytest.fixture(name="door")
-def _door(store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
-    """A worker that runs one execution at a time; its ledger must add up at the end."""
-    client = redis.Redis.from_url(store.url)
-    door = PaidDoor(tmp_path, client, store.url)
-    yield door
-    check_sums(door.parts)
-    client.close()
 
 
 @pytest.mark.parametrize("seconds", [1, 8, 30, 60])

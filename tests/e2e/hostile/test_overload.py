@@ -6,19 +6,15 @@ does not depend on the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
-import redis
 
 from tests.fakes.paid_door import Deal, PaidDoor
-from tests.fakes.paid_worker import SECOND, check_sums
+from tests.fakes.paid_worker import SECOND
 from worker.core.errors import Unavailable
 from worker.engine.record import Execution
 from worker.hiring.task import PaymentRequired
-from worker.local.valkey import EmbeddedStore
 from worker.store.client import as_bytes
 
 BODY = {"do": "ok"}
@@ -26,12 +22,6 @@ PROCESSES = 2
 RUN_S = 10
 STEP_S = 5
 LATENCY_MS = 60_000
-
-
-@pytest.fixture(scope="module", name="store")
-def _store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore(tmp_path_factory.mktemp("overload")) as store:
-        yield store
 
 
 @dataclass
@@ -117,19 +107,16 @@ class Hour:
 
 
 @pytest.fixture(name="hour")
-def _hour(store: EmbeddedStore, tmp_path: Path) -> Iterator[Hour]:
+def _hour(door: PaidDoor) -> Hour:
     """A worker with known run times."""
-    client = redis.Redis.from_url(store.url)
-    door = PaidDoor(tmp_path, client, store.url)
+    client = door.parts.client
     client.hset(
         door.parts.keys.stats, mapping={"mean_us echo": RUN_S * SECOND, "lane_us express": RUN_S * SECOND}
     )
     client.zrem(door.parts.keys.takers("express"), "w")
     for name in range(PROCESSES):
         door.parts.store.sign_on("express", f"w{name}")
-    yield Hour(door)
-    check_sums(door.parts)
-    client.close()
+    return Hour(door)
 
 
 @pytest.mark.parametrize("latency_ms", [LATENCY_MS, None], ids=["with a latency", "without"])

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.money.node_clients import NodeClients
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.npm import installed
 
@@ -29,6 +30,5 @@ def _processes(running_worker: WorkerProcesses) -> Iterator[WorkerProcesses]:
 
 
 @pytest.fixture(scope="session", name="node_clients")
-def _node_clients() -> Path:
-    """The published npm clients."""
-    return installed(Path(__file__).parent / "node", "node-money")
+def _node_clients() -> NodeClients:
+    return NodeClients(installed(Path(__file__).parent / "node", "node-money"))

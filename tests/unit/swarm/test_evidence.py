@@ -71,7 +71,7 @@ def kernel_accepts(piece: InlineEvidence, mimes: Sequence[str], limit: int) -> b
     return True
 
 
-def event_size(result: evidence.Evidence) -> int:
+def event_size(result: evidence.CandidateEvidence) -> int:
     items = [asdict(item) for item in (*result.inline, *result.refs)]
     return len(json.dumps(items, ensure_ascii=False, separators=(",", ":")).encode()) - 2
 
@@ -85,7 +85,7 @@ def only(mime: str, content: str, contract: TaskContract = CONTRACT) -> InlineEv
 def test_valid_evidence_is_unchanged(mime: str) -> None:
     """Evidence that a kernel accepts is sent unchanged, without a note."""
     piece = InlineEvidence(mime, '{"a": 1}')
-    assert prepare([piece], [REF], CONTRACT) == evidence.Evidence((piece,), (REF,), ())
+    assert prepare([piece], [REF], CONTRACT) == evidence.CandidateEvidence((piece,), (REF,), ())
 
 
 @pytest.mark.parametrize(
