@@ -9,6 +9,7 @@ that signs nothing at all is safe and useless.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from worker.seeker.http import HttpAnswer
 from worker.x402.headers import PAYMENT_REQUIRED, decode, encode
 from worker.x402.networks import BASE, BASE_SEPOLIA
 
+PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 PRICE = 500_000
 THIEF = "0x" + "66" * 20
 OTHER_TOKEN = "0x" + "77" * 20
@@ -346,8 +348,13 @@ def test_the_wallet_signs_only_what_the_contract_says(
 
 
 def test_every_category_of_the_red_team_has_a_case() -> None:
-    """The sixteen published categories and the controls are all covered."""
+    """The sixteen published categories and the controls are all covered, and the page says how."""
     assert {case.category for case in CASES} == CATEGORIES
+    page = PAGE.read_text().partition("## The payer's side")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| (\w+_\w+|replay) \|", page, re.MULTILINE)) == CATEGORIES - {"control"}
+    hostile = sum(case.category != "control" for case in CASES)
+    assert f"{hostile} hostile cases" in page
+    assert f"{sum(case.delivers for case in CASES)} cases that can be served" in page
 
 
 def test_a_run_that_is_repeated_pays_no_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
