@@ -53,7 +53,7 @@ def test_every_named_test_exists(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_no_test_is_named_without_its_function(page: str) -> None:
-    """A file alone does not say which test repeats the attack; harnesses of a whole table are an exception."""
+    """A file alone does not say which test repeats the attack; only a table's own harness may stand so."""
     files = set(re.findall(r"`(tests/[\w/]+\.py)`", (ROOT / page).read_text()))
     assert files <= {"tests/e2e/hostile/test_payer.py", "tests/e2e/money/test_reliability.py"}
 
