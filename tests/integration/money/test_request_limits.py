@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import secrets
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
 from tests.fakes.paid_worker import PaidWorker
+from tests.fakes.seeker import DoorAnswer
 from worker.app import create_app
 from worker.core.callers import network_of
 from worker.core.settings import Settings
@@ -51,6 +54,25 @@ def test_a_network_has_one_share(
     prefix = f"2001:db8:{secrets.randbits(16):x}"
     answers = [status(f"{prefix}:{n}") for n in ("1::1", "1:ffff::2", "2::1")]
     assert [each == 429 for each in answers] == [False, True, False], answers
+
+
+def test_an_address_keeps_a_reserve_for_customers(client: FlaskClient, paid_worker: PaidWorker) -> None:
+    """Strangers at a customer's address use up its limit, and the customer still drafts, signs and asks."""
+    came_from = {"REMOTE_ADDR": f"2001:db8:{secrets.randbits(16):x}:1::1"}
+
+    def door(method: str, path: str, body: Any = None, headers: Any = None) -> DoorAnswer:
+        answer = client.open(path, method=method, json=body, headers=headers, environ_overrides=came_from)
+        return DoorAnswer(answer.status_code, dict(answer.headers), answer.data)
+
+    customer, stranger = paid_worker.seeker(), paid_worker.seeker()
+    assert customer.hire().pay().status == 200
+    for number in range(3):
+        assert (door("POST", "/contracts", stranger.draft()).status == 429) == (number > 0)
+        door("PUT", "/contracts", {})
+        door("POST", "/execute", {}, CONTRACT)
+    reserved = replace(customer, door=door)
+    assert reserved.hire().execute().status == 402
+    assert door("POST", "/contracts", customer.draft()).status == 429, "the reserve has a limit too"
 
 
 @pytest.mark.parametrize(
