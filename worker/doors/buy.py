@@ -9,7 +9,8 @@ from flask import Blueprint, Response, g, request
 from worker.core.callers import network_of
 from worker.doors.answers import json_answer
 from worker.doors.bodies import raw
-from worker.doors.hire import EXPOSED, HireServices, expect_json, pays, request_headers
+from worker.doors.contract_bodies import expect_json
+from worker.doors.hire import EXPOSED, HireServices, pays, request_headers
 from worker.doors.hire_views import (
     payment_headers,
     problem_response,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,7 +21,11 @@ HERE = Path(__file__).parent
 def _session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HireSession]:
     """A worker with its chain and facilitator."""
     settings = {"WORKER_AGENTS": "hostile_agents", "PYTHONPATH": str(HERE), "TRUSTED_PROXIES": "1"}
-    with hire_tree(tmp_path_factory.mktemp("worker"), WORKER_ENV="test", **settings) as session:
+    keys = {
+        "SIGNING_KEY": "0x" + secrets.token_hex(32),
+        "AGENT_KEYS": "agent:elsewhere:" + secrets.token_hex(8),
+    }
+    with hire_tree(tmp_path_factory.mktemp("worker"), WORKER_ENV="test", **settings, **keys) as session:
         yield session
 
 
