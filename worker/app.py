@@ -18,7 +18,7 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import buy, cors, hire, kernel, ops, site, swarm
+from worker.doors import buy, chat, cors, hire, kernel, ops, site, swarm
 from worker.doors.answers import request_id
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.parts import Parts
@@ -66,6 +66,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
+    app.register_blueprint(chat.door(services))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
@@ -131,7 +132,7 @@ def _answer_errors(app: Flask) -> None:
             return swarm.refuse(problem)
         # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        return hire.refuse(problem) if door in (hire.NAME, buy.NAME) else kernel.refuse(problem)
+        return hire.refuse(problem) if door in (hire.NAME, buy.NAME, chat.NAME) else kernel.refuse(problem)
 
     @app.errorhandler(Problem)
     def on_problem(problem: Problem) -> Any:

@@ -59,6 +59,9 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/llms.txt"): ANYBODY,
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,
+    # Nobody sells `chat` here; where it is on sale, anybody may buy it.
+    ("GET", "/v1/chat/completions"): set(),
+    ("POST", "/v1/chat/completions"): set(),
     ("GET", "/health"): ANYBODY,
     ("GET", "/v0/health"): ANYBODY,
     ("GET", "/v0/ready"): ANYBODY,
@@ -107,6 +110,7 @@ QUERIES = {
 }
 BODIES = {
     "/execute": {"task_id": "t", "execution_id": "e", "attempt_id": "a"},
+    "/v1/chat/completions": {"model": "chat", "messages": [{"role": "user", "content": "hello"}]},
     "/v0/executions": {"agent_id": "echo", "input": {}},
     "/v0/executions/<id>/signal": {"signal_type": "x"},
     "/v0/runners/<path:id>/tools": {"tools": []},

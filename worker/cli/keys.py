@@ -79,7 +79,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         help="create a key; standard output gets only the key, standard error how to use it",
         description="Kinds: " + "; ".join(f"{name}: {kind.help}" for name, kind in KINDS.items()) + ".",
     )
-    new.add_argument("kind", choices=[*KINDS], help="what it is for")
+    new.add_argument("kind", choices=[*KINDS], metavar="|".join(KINDS), help="what it is for")
     new.add_argument("--out", metavar="FILE", help="write it to a new file that only you can read")
     new.set_defaults(handler=run_new)
 

@@ -25,6 +25,13 @@ from worker.x402.sign_in import SIGN_IN_HEADER
 NAME = "buy"
 
 
+def add_private_headers(response: Response) -> Response:
+    """Responses depend on headers that shared caches ignore."""
+    response.headers["Access-Control-Expose-Headers"] = EXPOSED
+    response.headers.setdefault("Cache-Control", "private, no-store")
+    return response
+
+
 def sign_in_required(problem: SignInRequired, services: HireServices) -> Response:
     """The receipt of a payment that no longer grants access, and how to read the task instead."""
     problem.details["receipt"] = receipt_of(problem.task)
@@ -37,12 +44,7 @@ def door(services: HireServices) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
     buying, settings = services.buying, services.settings
 
-    @blueprint.after_request
-    def expose(response: Response) -> Response:
-        response.headers["Access-Control-Expose-Headers"] = EXPOSED
-        # Responses depend on headers that shared caches ignore.
-        response.headers.setdefault("Cache-Control", "private, no-store")
-        return response
+    blueprint.after_request(add_private_headers)
 
     @blueprint.errorhandler(SignInRequired)
     def on_sign_in_required(problem: SignInRequired) -> Response:

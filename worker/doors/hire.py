@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 from flask import Blueprint, Response, g, request
@@ -47,7 +47,7 @@ EXPOSED = (
     "X-Payment-Status, ETag, Content-Disposition, Repr-Digest, Content-Range, X-Request-Id"
 )
 # Routes that take payments.
-_PAID = ("hire.execute", "buy.buy")
+_PAID = ("hire.execute", "buy.buy", "chat.complete")
 
 
 def refuse(problem: Problem) -> Response:
@@ -98,6 +98,7 @@ class HireServices:
     settings: Settings
     evidence: Evidence
     buying: Buying
+    places: StreamPlaces = field(default_factory=StreamPlaces)
 
     def slow_down(self, kind: str, most: int) -> None:
         self.limits.take(kind, network_of(request.remote_addr), most)
@@ -263,8 +264,6 @@ def _tasks(blueprint: Blueprint, services: HireServices) -> None:
 
 
 def _streams(blueprint: Blueprint, services: HireServices) -> None:
-    places = StreamPlaces()
-
     @blueprint.get("/stream/<task_id>")
     def stream(task_id: str) -> Response:
         token = request.args.get("token", "")
@@ -272,7 +271,7 @@ def _streams(blueprint: Blueprint, services: HireServices) -> None:
             services.find(task_id)
         after = whole(request.headers.get("Last-Event-ID") or request.args.get("after_sequence", ""), 0)
         batches = services.tasks.events(task_id, after)
-        give_back = places.take(task_id, newcomer=not services.hiring.has_customer(task_id))
+        give_back = services.places.take(task_id, newcomer=not services.hiring.has_customer(task_id))
         bound_writes(request.environ)
         response = Response(sse(batches), mimetype="text/event-stream", headers=SSE_HEADERS)
         response.call_on_close(give_back)

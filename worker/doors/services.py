@@ -6,6 +6,7 @@ from collections.abc import Sized
 from typing import Protocol
 
 from worker.core.settings import Settings
+from worker.delivery.outbox import Outbox
 from worker.doors.bearers import BearerTokens
 from worker.doors.openapi.documents import Publisher
 from worker.engine.service import Executions
@@ -87,6 +88,9 @@ class OpsServices(Protocol):
 
     @property
     def listings(self) -> ListingBook: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def money_gauges(self) -> MoneyGauges: ...

@@ -126,7 +126,7 @@ class PaidParts(PublicParts):
             self.hiring,
             PurchaseTerms(self.book, self.manifest.listing),
             SignIns(origin, self.rate_limiter, self.store.now),
-            url,
+            self.discovery.address,
             self.discovery.advertise,
         )
 

@@ -26,6 +26,7 @@ from urllib3.exceptions import (
 
 from worker.core.nesting import deeper_than
 from worker.payments.facilitator_auth import Auth, StaticAuth
+from worker.store.outage import count_sample
 from worker.x402.facilitator_answers import (
     EXTENSION_RESPONSES,
     FacilitatorAnswer,
@@ -38,6 +39,7 @@ from worker.x402.wire import with_checksums
 CONNECT_S = 5.0
 VERIFY_S = 15.0
 SETTLE_S = 100.0
+FAILURES = "worker_facilitator_failures_total"
 MAX_BODY = 256 * 1024
 
 _log = structlog.get_logger(__name__)
@@ -93,12 +95,15 @@ class HttpFacilitator:
         started = self._clock()
         answer = self._exchange(method, f"{self._url}/{operation}", started, read_s, body)
         document = answer.body or {}
+        code = clean_code(document.get("errorReason") or document.get("invalidReason"))
+        if answer.fault or ((answer.status or 0) >= 400 and not code):
+            count_sample(f'{FAILURES}{{call="{operation}"}}')
         _log.info(
             "facilitator.answered",
             operation=operation,
             status=answer.status,
             fault=answer.fault,
-            code=clean_code(document.get("errorReason") or document.get("invalidReason")),
+            code=code,
             duration_ms=round((self._clock() - started) * 1_000),
         )
         return answer

@@ -8,17 +8,19 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.money.node_clients import NodeClients
+from tests.fakes.openai_server import chat_settings, serving, talks
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.npm import installed
 
 
 @pytest.fixture(scope="module", name="running_worker")
 def _running_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
-    processes = WorkerProcesses(tmp_path_factory.mktemp("worker"))
-    try:
-        yield processes.open()
-    finally:
-        processes.close()
+    with serving(talks) as model:
+        processes = WorkerProcesses(tmp_path_factory.mktemp("worker"), **chat_settings(model))
+        try:
+            yield processes.open()
+        finally:
+            processes.close()
 
 
 @pytest.fixture(name="processes")

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from tests.fakes.facilitator_server import FacilitatorServer
+from tests.fakes.openai_server import chat_settings, serving, talks
 from tests.fakes.paid_door import PaidDoor
 from tests.fakes.paid_worker import PaidWorker, check_sums
 from worker.local.valkey import EmbeddedStore
@@ -18,8 +19,8 @@ from worker.local.valkey import EmbeddedStore
 def _running_paid_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidWorker]:
     home = tmp_path_factory.mktemp("paid-worker")
     store = EmbeddedStore(home)
-    with FacilitatorServer() as facilitator:
-        paid_worker = PaidWorker(home, store, facilitator)
+    with FacilitatorServer() as facilitator, serving(talks) as model:
+        paid_worker = PaidWorker(home, store, facilitator, **chat_settings(model))
         try:
             paid_worker.start_work()
             yield paid_worker
