@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from worker.cli import parser_of
 from worker.core.states import Lane
 from worker.doors.metrics import FAMILIES, HISTOGRAMS
 from worker.local.valkey import EmbeddedStore, free_port
+from worker.parts.paid import count_facilitator_failure
 from worker.payments.facilitator import HttpFacilitator
 from worker.payments.gauges import SUMS
 from worker.store.request_counts import LATENCIES_US
@@ -96,13 +98,14 @@ def test_waiting_and_working_are_timed(http: FlaskClient, engine: Engine) -> Non
 
 def test_facilitator_failures_are_counted_and_refusals_are_not(http: FlaskClient) -> None:
     """No connection and an HTTP error are failures; a refusal is an answer."""
-    HttpFacilitator(f"http://127.0.0.1:{free_port()}").supported()
+    counted = partial(HttpFacilitator, count_failure=count_facilitator_failure)
+    counted(f"http://127.0.0.1:{free_port()}").supported()
     with (
         StubServer(502, b"<html>") as broken,
         StubServer(400, b'{"errorReason":"invalid_scheme"}') as refuses,
     ):
-        HttpFacilitator(broken.url).settle({}, {})
-        HttpFacilitator(refuses.url).settle({}, {})
+        counted(broken.url).settle({}, {})
+        counted(refuses.url).settle({}, {})
     found = metrics(http)
     assert found['worker_facilitator_failures_total{call="supported"}'] == 1
     assert found['worker_facilitator_failures_total{call="settle"}'] == 1

@@ -21,8 +21,9 @@ from worker.doors.answers import SSE_HEADERS, json_answer
 from worker.doors.bodies import raw
 from worker.doors.buy import add_private_headers, sign_in_required
 from worker.doors.chat_forms import HEARTBEAT, ChatAnswer, ChatRequest, read_request
+from worker.doors.contract_bodies import expect_json
 from worker.doors.hangup import bound_writes
-from worker.doors.hire import HireServices, expect_json, pays, request_headers
+from worker.doors.hire import HireServices, pays, request_headers
 from worker.doors.hire_views import payment_headers
 from worker.engine.events import Kind
 from worker.hiring.buying import Buying, SignInRequired

@@ -57,7 +57,7 @@ from worker.payments.recheck import Rechecks
 from worker.payments.safe_writes import SafeWrites, Witness
 from worker.payments.settler import Settler
 from worker.store.client import connect_apart
-from worker.store.outage import note
+from worker.store.outage import count_sample, note
 from worker.store.pool import used_for
 from worker.x402.sign_in import SignIn
 from worker.x402.windows import WindowRules, longest_validity
@@ -207,7 +207,7 @@ class PaidParts(PublicParts):
         auth = None
         if settings.cdp_api_key_id and settings.cdp_api_key_secret:
             auth = CdpAuth(settings.cdp_api_key_id, settings.cdp_api_key_secret)
-        http = HttpFacilitator(settings.facilitator_url, auth)
+        http = HttpFacilitator(settings.facilitator_url, auth, count_failure=count_facilitator_failure)
         return ListeningFacilitator(http, self.listings, self.discovery.capability_at, spawn)
 
     @cached_property
@@ -376,3 +376,7 @@ def spawn(work: Callable[[], object]) -> None:
             note(error, "web.background")
 
     threading.Thread(target=run, name="outlives-request", daemon=True).start()
+
+
+def count_facilitator_failure(operation: str) -> None:
+    count_sample(f'worker_facilitator_failures_total{{call="{operation}"}}')

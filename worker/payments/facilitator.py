@@ -26,7 +26,6 @@ from urllib3.exceptions import (
 
 from worker.core.nesting import deeper_than
 from worker.payments.facilitator_auth import Auth, StaticAuth
-from worker.store.outage import count_sample
 from worker.x402.facilitator_answers import (
     EXTENSION_RESPONSES,
     FacilitatorAnswer,
@@ -39,7 +38,6 @@ from worker.x402.wire import with_checksums
 CONNECT_S = 5.0
 VERIFY_S = 15.0
 SETTLE_S = 100.0
-FAILURES = "worker_facilitator_failures_total"
 MAX_BODY = 256 * 1024
 
 _log = structlog.get_logger(__name__)
@@ -68,6 +66,7 @@ class HttpFacilitator:
         settle_s: float = SETTLE_S,
         connections: int = 16,
         clock: Callable[[], float] = time.monotonic,
+        count_failure: Callable[[str], None] = lambda operation: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._auth = auth or StaticAuth()
@@ -75,6 +74,7 @@ class HttpFacilitator:
         self._verify_s = verify_s
         self._settle_s = settle_s
         self._clock = clock
+        self._count_failure = count_failure
         # Calls beyond `connections` get their own connections, closed after use: a settle call that
         # waited for a pooled connection would outlive its authorization.
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, block=False, retries=False)
@@ -97,7 +97,7 @@ class HttpFacilitator:
         document = answer.body or {}
         code = clean_code(document.get("errorReason") or document.get("invalidReason"))
         if answer.fault or ((answer.status or 0) >= 400 and not code):
-            count_sample(f'{FAILURES}{{call="{operation}"}}')
+            self._count_failure(operation)
         _log.info(
             "facilitator.answered",
             operation=operation,
