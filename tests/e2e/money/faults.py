@@ -136,7 +136,8 @@ def slow_chain(processes: WorkerProcesses) -> Iterator[None]:
 
 ONCE = "once, when delivered"
 AGAIN = frozenset({"200", "202"})
-LATER = AGAIN | {"503", "no answer"}
+CUT = AGAIN | {"no answer"}
+LATER = CUT | {"503"}
 FAULTS = (
     Fault(
         *("kill -9 of the process that runs the work", "the same answer, later", ONCE),
@@ -144,11 +145,11 @@ FAULTS = (
     ),
     Fault(
         *("kill -9 of the web process", "a broken connection; the same request again", ONCE),
-        *("gunicorn: a new process; the clock settles", 15, LATER, web_process),
+        *("gunicorn: a new process; the clock settles", 15, CUT, web_process),
     ),
     Fault(
         *("kill -9 of all work processes", "202, and the result once they are back", ONCE),
-        *("the host starts them; the clock takes the work back", 30, LATER, work_tree),
+        *("the host starts them; the clock takes the work back", 30, AGAIN, work_tree),
     ),
     Fault(
         *("kill -9 of the store", "503 with Retry-After; contracts signed before wait", ONCE),
@@ -164,23 +165,23 @@ FAULTS = (
     ),
     Fault(
         *("files cannot be stored", "503 `STORAGE_UNAVAILABLE` before a 402", "nothing until it heals"),
-        *("the operator; noticed within 5 s", 30, LATER, files_broken, True),
+        *("the operator; noticed within 5 s", 30, AGAIN, files_broken, True),
     ),
     Fault(
         *("a deploy replaces the work processes", "a later answer", ONCE),
-        *("old processes finish or hand back", 30, LATER, deploy),
+        *("old processes finish or hand back", 30, AGAIN, deploy),
     ),
     Fault(
         *("the facilitator is away for 5 s", "202, and the result later", ONCE),
-        *("the clock calls again for the same payment", 60, LATER, facilitator_away),
+        *("the clock calls again for the same payment", 60, AGAIN, facilitator_away),
     ),
     Fault(
         *("the facilitator ends in mid-settle", "202, and the result later", ONCE),
-        *("the clock calls again, or the chain shows the transfer", 90, LATER, facilitator_hangs),
+        *("the clock calls again, or the chain shows the transfer", 90, AGAIN, facilitator_hangs),
     ),
     Fault(
         *("the chain makes a block every 6 s", "202, and the result with the block", ONCE),
-        *("nothing to heal", 60, LATER, slow_chain),
+        *("nothing to heal", 60, AGAIN, slow_chain),
     ),
 )
 

@@ -54,7 +54,8 @@ class PatientSeeker(threading.Thread):
         while not self.over.is_set():
             try:
                 answer = self.hired.execute(self.body, self.header)
-                self.seen.add(str(answer.status))
+                come_back = answer.status != 503 or answer.header("Retry-After")
+                self.seen.add(str(answer.status) if come_back else "503 without Retry-After")
                 if answer.status == 200:
                     self.ended = time.monotonic()
                     return

@@ -1,8 +1,9 @@
-"""Every stream bounds its writes, so that a client that stops reading is let go."""
+"""Open streams: each bounds its writes, and those of wallets that have paid nothing share a part."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import redis
 from tests.fakes.paid_door import PaidDoor
 from tests.web_app import TOKEN, application
 from worker.doors.hangup import WRITE_SECONDS
+from worker.doors.stream_places import StreamPlaces
 from worker.local.valkey import EmbeddedStore
 
 
@@ -51,3 +53,21 @@ def test_a_stream_bounds_its_writes(
         assert answer.status_code == 200, answer.data
         answer.close()
     assert socket.timeout == WRITE_SECONDS
+
+
+def test_a_customers_stream_opens_when_newcomers_have_theirs(
+    client: redis.Redis, valkey: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no place left for newcomers, a stream opens once its wallet has paid."""
+    monkeypatch.setattr("worker.doors.hire.StreamPlaces", partial(StreamPlaces, of_newcomers=0))
+    door = PaidDoor(tmp_path, client, valkey.url)
+    deal = door.deal()
+    id = deal.execute({"do": "ok"}, deal.payment()).execution.id
+    headers = {"X-Contract-ID": deal.document["contract_id"]}
+    with application(door.settings) as app:
+        refused = app.test_client().get(f"/stream/{id}", headers=headers)
+        client.hset(door.parts.keys.wallets, f"paid {deal.wallet}", 10_000)
+        opened = app.test_client().get(f"/stream/{id}", headers=headers, buffered=False)
+        opened.close()
+    assert (refused.status_code, refused.get_json()["error"]["details"]["limit"]) == (503, "newcomers")
+    assert opened.status_code == 200
