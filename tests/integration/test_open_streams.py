@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partialmethod
 from pathlib import Path
 
 import pytest
@@ -59,7 +59,7 @@ def test_a_customers_stream_opens_when_newcomers_have_theirs(
     client: redis.Redis, valkey: EmbeddedStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With no place left for newcomers, a stream opens once its wallet has paid."""
-    monkeypatch.setattr("worker.doors.hire.StreamPlaces", partial(StreamPlaces, of_newcomers=0))
+    monkeypatch.setattr(StreamPlaces, "__init__", partialmethod(StreamPlaces.__init__, of_newcomers=0))
     door = PaidDoor(tmp_path, client, valkey.url)
     deal = door.deal()
     id = deal.execute({"do": "ok"}, deal.payment()).execution.id
