@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.fakes.fake_worker import (
+    WORKER_KEY,
     FakeWorker,
     ReceivedRequest,
     Step,
@@ -19,6 +20,8 @@ from tests.fakes.fake_worker import (
     lower,
 )
 from tests.fakes.hostile_worker import Elsewhere, rewritten
+from worker.contracts.signatures import sign_text
+from worker.core.canonical import contract_hash
 from worker.seeker.http import HttpAnswer
 from worker.x402.headers import PAYMENT_REQUIRED, decode, encode
 from worker.x402.networks import BASE
@@ -190,20 +193,28 @@ def poll_url_elsewhere(worker: FakeWorker, elsewhere: Elsewhere) -> None:
 
 
 def contract_with_another_price(worker: FakeWorker, elsewhere: Elsewhere) -> None:
-    worker.countersigned = lambda contract: {
-        **contract,
-        "terms": {**contract["terms"], "price": {**contract["terms"]["price"], "amount": "0.90"}},
-    }
+    def change(contract: dict[str, Any]) -> dict[str, Any]:
+        terms = contract["terms"]
+        return signed_again({**contract, "terms": {**terms, "price": {**terms["price"], "amount": "0.90"}}})
+
+    worker.countersigned = change
+    worker.offered = lambda offer: replace(offer, price="0.90")
 
 
 def contract_with_another_payee(worker: FakeWorker, elsewhere: Elsewhere) -> None:
-    worker.countersigned = lambda contract: {
-        **contract,
-        "parties": {
-            **contract["parties"],
-            "worker": {**contract["parties"]["worker"], "wallet": THIEF},
-        },
-    }
+    def change(contract: dict[str, Any]) -> dict[str, Any]:
+        parties = contract["parties"]
+        thief = {**parties["worker"], "wallet": THIEF}
+        return signed_again({**contract, "parties": {**parties, "worker": thief}})
+
+    worker.countersigned = change
+    worker.offered = lambda offer: replace(offer, pay_to=THIEF)
+
+
+def signed_again(contract: dict[str, Any]) -> dict[str, Any]:
+    """The changed contract as the worker signs it, with a hash that is right."""
+    digest = contract_hash(contract)
+    return {**contract, "hash": digest, "signatures": {"worker": sign_text(digest, WORKER_KEY)}}
 
 
 def redirected(worker: FakeWorker, elsewhere: Elsewhere) -> None:
