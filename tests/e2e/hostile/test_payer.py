@@ -24,7 +24,7 @@ from tests.fakes.fake_worker import FILE, SEEKER_KEY, WORKER, FakeWorker
 from tests.fakes.hostile_worker import Elsewhere, SignedAuthorization, authorizations, served
 from tests.fakes.seeker import signed_payment
 from worker.cli import main
-from worker.x402.networks import BASE, BASE_SEPOLIA
+from worker.x402.networks import BASE_SEPOLIA
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 HOUR = 3_600
@@ -52,7 +52,7 @@ CASES = [
     Case("price_bait", "the 402 asks for more", accepting(amount="900000")),
     Case("price_bait", "the contract says more", lies.contract_with_another_price),
     Case("prose_payment", "an error asks for a transfer", lies.prose_in_errors),
-    Case("rail_switch", "the main network", accepting(network=BASE.caip2, asset=BASE.asset)),
+    Case("rail_switch", "the main network", accepting(**lies.MAIN_NETWORK)),
     Case("rail_switch", "an unknown network", accepting(network="eip155:1337")),
     Case("rail_switch", "another scheme", accepting(scheme="upto")),
     Case("recipient_redirect", "another payee", accepting(payTo=THIEF)),
@@ -92,7 +92,7 @@ PLAIN_CASES = [
     Case("price_bait", "the 402 asks for more than the cap", accepting(amount="900000")),
     Case("price_bait", "more once it is paid", lies.dearer_once_paid, 1),
     Case("prose_payment", "an error asks for a transfer", lies.prose_in_errors),
-    Case("rail_switch", "the main network", accepting(network=BASE.caip2, asset=BASE.asset)),
+    Case("rail_switch", "the main network", accepting(**lies.MAIN_NETWORK)),
     Case("rail_switch", "an unknown network", accepting(network="eip155:1337")),
     Case("rail_switch", "another scheme", accepting(scheme="upto")),
     Case("recipient_redirect", "a redirect", lies.redirected),
