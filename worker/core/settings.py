@@ -177,6 +177,7 @@ class Settings:
         chosen = {
             "WORKER_KEY": (self.worker_key,),
             "TRY_KEY": (self.try_key,),
+            "SIGNING_KEY": (self.signing_key,),
             "SECRET_KEY": (self.secret_key,),
             "ACCEPTED_SECRET_KEYS": self.accepted_secret_keys,
             "KERNEL_TOKEN": (self.kernel_token,),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from worker.capabilities.catalog import Catalog
@@ -13,7 +13,7 @@ from worker.core.amounts import to_text
 from worker.core.errors import Conflict
 from worker.core.states import Phase
 from worker.delivery.event_streams import opens_early, released
-from worker.engine.events import Event, Kind
+from worker.engine.events import TERMINAL_KINDS, Event, Kind
 from worker.engine.load import Load, LoadMeter
 from worker.engine.refusals import Forfeits
 from worker.engine.service import Executions
@@ -76,12 +76,16 @@ class Tasks:
         self.settler.forget_unpaid(id)
         return self.read(task.contract, id)
 
-    def wait(self, task: Task, until: float) -> Task:
-        """Waits until the task ends or needs a decision, at most until `until` (monotonic)."""
+    def wait(self, task: Task, until: float, *, until_paid: bool = False) -> Task:
+        """Waits until the task ends or needs a decision, at most until `until` (monotonic).
+
+        `until_paid`: or until its payment has settled.
+        """
+        enough = TERMINAL_KINDS | ({Kind.PAYMENT_SETTLED} if until_paid else set())
         if task.first:
-            return self._follow(task, until)
+            return self._follow(task, until, enough)
         with self._waiting.one_more(task.execution.id) as waits:
-            return self._follow(task, until) if waits else task
+            return self._follow(task, until, enough) if waits else task
 
     def events(self, id: str, after: int) -> Iterator[list[Event]]:
         """The task's events for its seeker; content is held back until it is paid for."""
@@ -92,10 +96,10 @@ class Tasks:
         """Current load of the task's lane."""
         return self.meter.read(task.execution.agent, task.execution.lane)
 
-    def _follow(self, task: Task, until: float) -> Task:
+    def _follow(self, task: Task, until: float, enough: Set[str]) -> Task:
         id = task.execution.id
         for batch in self.executions.follow(id, until=until):
-            if any(event.terminal for event in batch):
+            if any(event.kind in enough for event in batch):
                 break
             if any(event.kind in _DECISIVE for event in batch):
                 now = self.read(task.contract, id)
