@@ -10,6 +10,7 @@ import pytest
 from playwright.sync_api import Page, Response, expect
 
 from tests.browser.conftest import NewPage, accessible
+from tests.e2e.hire.hire_session import HireSession
 from tests.e2e.tree import Local
 
 PATIENCE_MS = 30_000
@@ -127,13 +128,26 @@ def test_a_task_opens_elsewhere_with_its_token(url: str, new_page: NewPage) -> N
     other = new_page()
     other.goto(address)
     accessible(other)
-    other.get_by_label("Token").fill(token)
+    other.get_by_label("Token or contract id").fill(token)
     other.get_by_role("button", name="Open").click()
     delivered(other)
     third = new_page()
     third.goto(f"{address}#{token}")
     delivered(third)
     assert token not in third.url
+
+
+def test_a_contracts_task_opens_with_its_id(shop: Local, url: str, new_page: NewPage) -> None:
+    """The form takes a contract's id too, sends it in its header, and shows the same page."""
+    session = HireSession(shop)
+    contract, done = session.done("code-review", {"code": "import os\n"}, price="0.25")
+    page = new_page()
+    page.goto(f"{url}/t/{done['task_id']}")
+    page.get_by_label("Token or contract id").fill(contract)
+    page.get_by_role("button", name="Open").click()
+    delivered(page)
+    expect(page.get_by_role("cell", name="unused-import")).to_be_visible()
+    assert contract not in page.content()
 
 
 def test_copy_buttons_copy(url: str, new_page: NewPage) -> None:

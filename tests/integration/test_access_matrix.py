@@ -69,7 +69,7 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("POST", "/c/<capability>/hire"): set(),
     # A form for the token, whether there is such a task or not; the token alone opens it.
     ("GET", "/t/<task_id>"): ANYBODY,
-    ("POST", "/t/<task_id>"): {"task token"},
+    ("POST", "/t/<task_id>"): {"task token", "seeker"},
     ("GET", "/t/<task_id>/evidence.json"): {"task token"},
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,

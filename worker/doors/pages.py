@@ -43,6 +43,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = _address
+    environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     return environment
 
 

@@ -1,4 +1,6 @@
-"""Pages of one task, for whoever has its token, which travels in a form and a cookie, never in an address."""
+"""Pages of one task, for whoever has its token, which travels in a form and a cookie, never in an address.
+
+A contract's id, which travels in its header only, is exchanged for a token of the page."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from worker.core.ids import is_id
 from worker.core.settings import Settings
 from worker.doors.answers import json_answer
 from worker.doors.bodies import raw
-from worker.doors.hire import HireServices
+from worker.doors.hire import CONTRACT, HireServices
 from worker.doors.hire_views import task_body
 from worker.doors.pages import render, root
 from worker.doors.task_view import TaskView
@@ -39,8 +41,12 @@ def add_tasks(blueprint: Blueprint, services: HireServices) -> None:
     @blueprint.post("/t/<task_id>")
     def open_task(task_id: str) -> AnyResponse:
         raw()  # in time, and within its limit
-        token = request.form.get("token", "").strip()[:_MOST_TOKEN]
-        found = _find(services, task_id, token)
+        if CONTRACT in request.headers:
+            found = services.find(task_id)
+            token = services.deliverables.page_token(found.execution.id)
+        else:
+            token = request.form.get("token", "").strip()[:_MOST_TOKEN]
+            found = _find(services, task_id, token)
         response = redirect(f"{root(settings)}/t/{found.execution.id}", 303)
         remember(response, settings, found.execution.id, token)
         return response
@@ -70,4 +76,6 @@ def _find(services: HireServices, task_id: str, token: str) -> Task:
     with services.guessing_limited():
         if not token:
             raise NotFound("no such task", advice="Open it with its token.")
+        if services.deliverables.opens_page(task_id, token):
+            return services.tasks.by_id(task_id)
         return services.buying.find(task_id, token, "")

@@ -50,7 +50,7 @@ class TaskView:
         live = task.under_way
         return {
             "id": execution.id,
-            "token": task.contract.terms.contract_id,
+            "token": task.contract.terms.contract_id if task.contract.is_purchase else "",
             "capability": execution.agent,
             "title": title_of(task.capability),
             "state": _state(task),

@@ -99,6 +99,16 @@ def test_a_task_opens_with_its_token_and_nothing_else(paid_worker: PaidWorker, v
     assert "Your order" in visitor.read(task_address(opened))
 
 
+def test_a_contracts_task_opens_with_its_id_in_the_header(paid_worker: PaidWorker, visitor: Visitor) -> None:
+    """The cookie then has a token of the page: the contract's id is neither there nor on the page."""
+    hired = paid_worker.seeker().hire()
+    done = hired.pay({"do": "ok"}).json
+    answer = visitor.client.post(f"/t/{done['task_id']}", headers={"X-Contract-ID": hired.id})
+    page = visitor.read_until(task_address(answer), "Delivered")
+    assert "Signed receipt" in page
+    assert hired.id not in page + answer.headers["Set-Cookie"]
+
+
 def test_the_days_test_dollars_end(paid_worker: PaidWorker, visitor: Visitor) -> None:
     """Beyond the day's sum the form is refused with what the visitor wrote; the next day it works again."""
     for number in ("1", "2"):

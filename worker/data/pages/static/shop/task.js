@@ -31,10 +31,19 @@ function follow(task) {
   source.addEventListener("error", renewSoon);
 }
 
-function openByLink() {
-  const form = document.querySelector("form[data-opens-with-fragment]");
+async function openByContract(event) {
+  const id = event.target.elements.token.value.trim();
+  if (!id.startsWith("ctr_")) return;
+  event.preventDefault();
+  // A contract's id travels in its header only.
+  const answer = await fetch(location.pathname, { method: "POST", headers: { "X-Contract-ID": id } });
+  if (answer.ok) location.reload();
+  else event.target.querySelector("[role=alert]").textContent = "There is no such task of this contract.";
+}
+
+function openByLink(form) {
   const token = location.hash.slice(1);
-  if (!form || !/^tok_[0-9a-f]{40}$/.test(token)) return;
+  if (!/^tok_[0-9a-f]{40}$/.test(token)) return;
   // The token leaves the address bar and the history.
   history.replaceState(null, "", location.pathname);
   form.elements.token.value = token;
@@ -43,4 +52,8 @@ function openByLink() {
 
 const task = document.getElementById("task");
 if (task?.dataset.stream) follow(task);
-openByLink();
+const form = document.querySelector("form[data-opens]");
+if (form) {
+  form.addEventListener("submit", openByContract);
+  openByLink(form);
+}
