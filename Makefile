@@ -10,8 +10,11 @@ PYTEST := $(PY) -m pytest
 # trees keep to a file at a time each, because they share the tree of their file.
 WIDE := -n 4
 TREES := -n 2 --dist loadfile
+# Two cores are shared by many processes, so a deadline may pass for want of a core. What failed (exit code 1) is
+# run once more, alone; both results are printed, and what fails again fails.
+ALONE := test $$? -eq 1 && echo "once more, alone:" && $(PYTEST) --last-failed --last-failed-no-failures=none
 
-.PHONY: setup system run test lint unit integration coverage e2e soak bench docs lock clean
+.PHONY: setup system run test lint unit integration coverage e2e soak bench docs images vendor lock clean
 
 setup: $(READY)
 
@@ -45,8 +48,12 @@ lint: $(READY)
 	@$(PY) -m mypy
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
-unit integration: $(READY) system
-	@COVERAGE_FILE=.coverage-$@ $(PYTEST) $(WIDE) --cov --cov-report= tests/$@
+unit: $(READY) system
+	@COVERAGE_FILE=.coverage-unit $(PYTEST) $(WIDE) --cov --cov-report= tests/unit
+
+integration: $(READY) system
+	@COVERAGE_FILE=.coverage-integration $(PYTEST) $(WIDE) --cov --cov-report= tests/integration || \
+	  { $(ALONE) tests/integration; }
 
 # What the last runs of unit and integration tests covered; `.venv/bin/coverage report` lists the files.
 coverage: $(READY)
@@ -54,7 +61,7 @@ coverage: $(READY)
 	@echo "unit and integration tests cover $$($(PY) -m coverage report --format=total) % of the statements"
 
 e2e: $(READY) system
-	@$(PYTEST) $(TREES) tests/e2e tests/browser
+	@$(PYTEST) $(TREES) tests/e2e tests/browser || { $(ALONE) tests/e2e tests/browser; }
 
 soak: $(READY) system
 	@$(PYTEST) tests -m soak
@@ -66,6 +73,14 @@ bench: $(READY)
 docs: $(READY)
 	@$(PY) -m docs
 	@$(PY) -m worker.store.data_model_page docs/data-model.md
+
+# Takes the pictures of the pages for docs/ and for previews of links; only needed when pages have changed.
+images: $(READY) system
+	@$(PYTEST) tests/browser/take_images.py
+
+# Brings in the npm files that pages use; needs npm, and only when a version in docs/vendor.py has changed.
+vendor: $(READY)
+	@$(PY) -m docs.vendor
 
 # Needs uv; the development set is resolved first, so that production runs what was tested.
 lock:

@@ -18,8 +18,10 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import assets, buy, cors, dashboard, hire, kernel, ops, pages, site, swarm
+from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id
+from worker.doors.limits import BODY_BYTES, check_headers
+from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
 from worker.store.client import unavailable
 from worker.store.data_version import WrongDataVersion, use_store
@@ -29,13 +31,10 @@ from worker.store.request_counts import RequestCounts
 
 log = structlog.get_logger()
 
-BODY_BYTES = 1 << 20
-HEADER_BYTES = 16 << 10
 _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
-_PAYMENTS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -68,8 +67,12 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
+    app.register_blueprint(chat.door(services))
+    figures = MeasuredFigures(parts.store.stats)
+    for_people = shop.ShopServices(services, parts.manifest, figures, parts.site_documents, parts.trial_hires)
     app.register_blueprint(assets.door())
     app.register_blueprint(dashboard.door(parts))
+    app.register_blueprint(shop.door(for_people))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
@@ -107,16 +110,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         if "//" in request.environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
-        # Payment headers have their own limit and a more specific refusal.
-        others = [pair for pair in request.headers if pair[0].upper() not in _PAYMENTS]
-        if sum(len(name) + len(value) + 4 for name, value in others) > HEADER_BYTES:
-            raise Problem(
-                "the request's headers are too large",
-                code="HEADERS_TOO_LARGE",
-                status=431,
-                expected=f"at most {HEADER_BYTES} bytes",
-                advice="Send fewer or shorter headers. You were not charged.",
-            )
+        check_headers(request.headers)
 
     @app.teardown_request
     def unbind(error: BaseException | None) -> None:
@@ -146,7 +140,7 @@ def _answer_errors(app: Flask, settings: Settings) -> None:
             return pages.problem_page(problem, settings)
         # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        hires = (hire.NAME, buy.NAME, assets.NAME)
+        hires = (hire.NAME, buy.NAME, chat.NAME, assets.NAME)
         return hire.refuse(problem) if door in hires else kernel.refuse(problem)
 
     @app.errorhandler(Problem)

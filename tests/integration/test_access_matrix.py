@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import redis
 from flask import Flask
 
-from tests.fakes.paid_door import Deal, PaidDoor
+from tests.fakes.paid_door import Deal, PaidDoor, asked
+from tests.fakes.plain_buyer import PlainBuyer
+from tests.fakes.seeker import FlaskDoor, Seeker, signed_payment
 from tests.web_app import application
 from worker.core.agent_keys import agent_keys
 from worker.doors.assets import assets
+from worker.hiring.task import Task, TaskInput
 from worker.local.valkey import EmbeddedStore
 
 AGENT, RUNNER = "keyed-agent", "keyed-runner"
@@ -33,6 +38,8 @@ ANYBODY = {
     "seeker",
     "other seeker",
     "payment alone",
+    "task token",
+    "signed-in payer",
 }
 OPERATOR = {"operator"}
 # Those who may look at the dashboard.
@@ -41,7 +48,8 @@ AGENTS = {"operator", "agent key"}
 RUNNERS = {"operator", "runner key"}
 AGENTS_AND_RUNNERS = AGENTS | RUNNERS
 KERNELS = {"kernel"}
-SEEKER = {"seeker"}
+# Whoever bought the task: by contract, by a plain purchase's token, or signed in as its payer.
+SEEKER = {"seeker", "task token", "signed-in payer"}
 # A contract is the credential, but any caller may ask what a contract buys.
 SEEKERS = {"seeker", "other seeker"}
 
@@ -57,8 +65,21 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/favicon.ico"): ANYBODY,
     ("GET", "/llms.txt"): ANYBODY,
     ("GET", "/static/<path:name>"): ANYBODY,
+    ("GET", "/"): ANYBODY,
+    ("GET", "/c/<capability>"): ANYBODY,
+    ("GET", "/docs"): ANYBODY,
+    # The example has no files, and the worker lends no test dollars.
+    ("GET", "/c/<capability>/example/<name>"): set(),
+    ("POST", "/c/<capability>/hire"): set(),
+    # A form for the token, whether there is such a task or not; the token alone opens it.
+    ("GET", "/t/<task_id>"): ANYBODY,
+    ("POST", "/t/<task_id>"): {"task token", "seeker"},
+    ("GET", "/t/<task_id>/evidence.json"): {"task token"},
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,
+    # Nobody sells `chat` here; where it is on sale, anybody may buy it.
+    ("GET", "/v1/chat/completions"): set(),
+    ("POST", "/v1/chat/completions"): set(),
     ("GET", "/health"): ANYBODY,
     ("GET", "/v0/health"): ANYBODY,
     ("GET", "/v0/ready"): ANYBODY,
@@ -93,8 +114,7 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/tasks/<task_id>"): SEEKER,
     ("DELETE", "/tasks/<task_id>"): SEEKER,
     ("GET", "/tasks/<task_id>/evidence"): SEEKER,
-    # A wallet's purchases; only the wallet's signature grants access.
-    ("GET", "/tasks"): set(),
+    ("GET", "/tasks"): {"signed-in payer"},
     ("GET", "/stream/<task_id>"): SEEKER,
     ("GET", "/files/<execution_id>/<which>/<token>/<name>"): set(),
     ("GET", "/capabilities"): KERNELS,
@@ -122,6 +142,8 @@ RULES: dict[tuple[str, str], set[str]] = {
 }
 # A static file's name under its route.
 STYLES = assets()["base.css"].address.removeprefix("/static/")
+# Where a page of a refusal shows its code.
+PAGE_CODE = re.compile(r'class="eyebrow">\d+ · ([A-Z_]+)<')
 # Refusals of the caller: as if nothing existed, or rate limited after wrong credentials; a request without
 # any contract is malformed.
 REFUSED = {400, 401, 403, 404, 429}
@@ -131,6 +153,7 @@ QUERIES = {
 }
 BODIES = {
     "/execute": {"task_id": "t", "execution_id": "e", "attempt_id": "a"},
+    "/v1/chat/completions": {"model": "chat", "messages": [{"role": "user", "content": "hello"}]},
     "/v0/executions": {"agent_id": "echo", "input": {}},
     "/v0/executions/<id>/signal": {"signal_type": "x"},
     "/v0/runners/<path:id>/tools": {"tools": []},
@@ -151,12 +174,14 @@ WHO = {
 
 @dataclass
 class Site:
-    """The application, a seeker with a task, and a second seeker."""
+    """The application, a seeker with a task, a second seeker, and a wallet with a plain purchase."""
 
     app: Flask
     paid_door: PaidDoor
     mine: Deal
     other: Deal
+    buyer: PlainBuyer
+    bought: Task
 
     def headers(self, credential: str) -> dict[str, str]:
         token = self.paid_door.settings.kernel_token
@@ -176,22 +201,39 @@ class Site:
             "seeker": {"X-Contract-ID": self.mine.document["contract_id"]},
             "other seeker": {"X-Contract-ID": self.other.document["contract_id"]},
             "payment alone": payment,
+            "task token": {"Authorization": f"Bearer {self.bought.contract.terms.contract_id}"},
+            "signed-in payer": {},
         }[credential]
+
+    def task_id(self, credential: str) -> str:
+        """The task that a seeker's credential opens."""
+        plain = credential in ("task token", "signed-in payer")
+        return self.bought.execution.id if plain else self.mine.id or ""
 
     def passes(self, method: str, rule: str, credential: str) -> bool:
         """Whether the route serves this caller, including with a complaint about the request."""
         path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
         path = path.replace("<path:name>", STYLES)
         for name in ("<id>", "<task_id>", "<execution_id>", "<step>", "<ref>"):
-            path = path.replace(name, self.mine.id or "")
+            path = path.replace(name, self.task_id(credential))
         for name in ("<which>", "<token>", "<name>"):
             path = path.replace(name, "x" * 32)
-        answer = self.app.test_client().open(
+        headers = self.headers(credential)
+        if credential == "signed-in payer":  # a proof is valid once
+            headers["SIGN-IN-WITH-X"] = self.buyer.proof()
+        client = self.app.test_client()
+        sent: dict[str, Any] = {"json": BODIES.get(rule, {})} if method in ("POST", "PUT") else {}
+        if rule.startswith("/t/") and credential == "task token":
+            # Pages take the token from a form, or from the cookie that the form sets.
+            token = headers.pop("Authorization").removeprefix("Bearer ")
+            client.set_cookie("task", token)
+            sent = {"data": {"token": token}} if method == "POST" else {}
+        answer = client.open(
             path,
             method=method,
-            headers=self.headers(credential),
+            headers=headers,
             query_string=QUERIES.get(rule),
-            json=BODIES.get(rule, {}) if method in ("POST", "PUT") else None,
+            **sent,
             buffered=False,
         )
         try:
@@ -200,6 +242,8 @@ class Site:
             found = answer.get_json(silent=True) or {}
             error = found.get("error")
             code = error.get("code") if isinstance(error, dict) else found.get("code")
+            if answer.mimetype == "text/html" and (named := PAGE_CODE.search(answer.get_data(as_text=True))):
+                code = named[1]
             return answer.status_code in (400, 404) and code not in WHO
         finally:
             answer.close()
@@ -217,7 +261,16 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries, watch_tokens=(WATCHER,)
         )
         with application(settings) as app:
-            yield Site(app, paid_door, mine, other)
+            seeker = Seeker(FlaskDoor(app), now=lambda: paid_door.now() / 1e6)
+            yield Site(app, paid_door, mine, other, PlainBuyer(seeker), bought(paid_door, seeker.key))
+
+
+def bought(paid_door: PaidDoor, key: str) -> Task:
+    """A purchase at the plain door."""
+    body, buying = TaskInput.of({"do": "ok"}), paid_door.parts.buying
+    quote = asked(lambda: buying.buy("echo", body, {}))
+    payment = signed_payment(quote.offer.payment_required(""), key, paid_door.now() / 1e6)
+    return buying.buy("echo", body, {"PAYMENT-SIGNATURE": payment})
 
 
 def routes(app: Flask) -> set[tuple[str, str]]:

@@ -85,6 +85,9 @@ UNSUPPORTED_MEDIA_TYPE 415 never
 RATE_LIMITED 429 depends
     Too many requests, or too many failed attempts to log in.
     Wait as long as Retry-After says.
+TRIALS_USED_UP 429 never
+    The test dollars that a page lends its visitors are spent for today.
+    Come back tomorrow, or hire with your own wallet.
 HEADERS_TOO_LARGE 431 never
     The headers of the request are too large.
     Send fewer or shorter headers.
@@ -220,6 +223,9 @@ SIGN_IN_REQUIRED 401 record
 SIGN_IN_INVALID 401 never
     The SIGN-IN-WITH-X header does not prove a wallet, or was used before.
     Sign a fresh challenge from GET /tasks or a 402.
+STILL_WORKING 504 record
+    The completion takes longer than the request waits; the work goes on, and so does its payment.
+    Read the task at poll_url with its task_token, or ask with stream=true.
 TOO_MANY_PAYMENTS 409 never
     Too many payments for this contract have failed.
     Draft a new contract.

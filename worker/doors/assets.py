@@ -43,8 +43,8 @@ class Asset:
 @cache
 def assets() -> dict[str, Asset]:
     """All static files by name, for example `base.css` or `dashboard/charts.js`."""
-    files = sorted(path for path in _FOLDER.rglob("*") if path.is_file())
-    return {str(path.relative_to(_FOLDER)): _read(path) for path in files}
+    read = (_read(path) for path in sorted(_FOLDER.rglob("*")) if path.is_file())
+    return {asset.name: asset for asset in read}
 
 
 @cache
@@ -60,7 +60,7 @@ def door() -> Blueprint:
         asset = _by_address().get(PATH + name)
         if asset is None:
             raise NotFound("no such file")
-        packed = asset.packed if "gzip" in request.accept_encodings else None
+        packed = asset.packed if request.accept_encodings["gzip"] > 0 else None
         response = Response(packed or asset.content, mimetype=asset.mime)
         response.headers["Cache-Control"] = _A_YEAR
         response.headers["Vary"] = "Accept-Encoding"
@@ -74,9 +74,14 @@ def door() -> Blueprint:
 
 
 def _read(path: Path) -> Asset:
-    content = path.read_bytes()
-    mime = _MIMES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+    """Vendored files are kept compressed, under their name and `.gz`."""
+    raw, name = path.read_bytes(), str(path.relative_to(_FOLDER))
+    kept_packed = path.suffix == ".gz"
+    name = name.removesuffix(".gz")
+    content = gzip.decompress(raw) if kept_packed else raw
+    mime = _MIMES.get(Path(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
     compressible = mime.startswith("text/") or mime == "image/svg+xml"
-    packed = gzip.compress(content, mtime=0) if compressible and len(content) > _WORTH_COMPRESSING else None
-    digest = hashlib.sha256(content).hexdigest()[:12]
-    return Asset(str(path.relative_to(_FOLDER)), mime, digest, content, packed)
+    packed = raw if kept_packed else None
+    if compressible and not packed and len(content) > _WORTH_COMPRESSING:
+        packed = gzip.compress(content, mtime=0)
+    return Asset(name, mime, hashlib.sha256(content).hexdigest()[:12], content, packed)

@@ -43,6 +43,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = _address
+    environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     return environment
 
 
@@ -61,7 +62,8 @@ def answers(request: Request) -> bool:
     """Whether errors of this request are pages: those of page doors, and a wrong address in a browser."""
     if request.blueprint is None:
         return request.method == "GET" and not request.path.startswith("/v0") and prefers_page()
-    return request.blueprint in DOORS
+    # `/` has two forms, and its errors follow the one that was asked for.
+    return request.blueprint in DOORS and (request.path != "/" or prefers_page())
 
 
 def root(settings: Settings) -> str:

@@ -36,7 +36,7 @@ from worker.queue.errands import Errands
 from worker.queue.roll_call import RollCall
 from worker.remote.intents import Intents
 from worker.remote.roster import Roster
-from worker.remote.service import RemoteWork
+from worker.remote.runners import Runners
 from worker.remote.store import RemoteStore
 from worker.remote.streams import RemoteStreams
 from worker.store.doctor_record import DoctorRecord
@@ -61,7 +61,7 @@ class KernelServices(Protocol):
     def executions(self) -> Executions: ...
 
     @property
-    def remote(self) -> RemoteWork: ...
+    def runners(self) -> Runners: ...
 
     @property
     def streams(self) -> RemoteStreams: ...
@@ -108,6 +108,9 @@ class OpsServices(Protocol):
 
     @property
     def listings(self) -> ListingBook: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def money_gauges(self) -> MoneyGauges: ...

@@ -121,8 +121,12 @@ class PaymentConditions:
         if load.wait_us > self.allowed_wait_us(contract, capability, load):
             raise self.too_long(contract, capability, load)
         self.storage.require()
+        ahead = load.waiting + load.verifying
         if contract.terms.seeker_wallet:  # before a plain payment it is unknown
-            self.budget.check(contract.terms.seeker_wallet, contract.terms.price)
+            ahead = self.budget.check(contract.terms.seeker_wallet, contract.terms.price, ahead=ahead)
+        # The claim counts again; without this, a 402 would ask for payments that it refuses.
+        if ahead > self.most_ahead(contract, capability, load):
+            raise self.too_long(contract, capability, load)
         self.check_input(capability, body)
         self.author_check(capability, body, contract.terms.seeker_wallet, network)
 

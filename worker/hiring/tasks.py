@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, replace
 
 from worker.capabilities.catalog import Catalog
@@ -11,9 +11,10 @@ from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract, ContractBook
 from worker.core.amounts import to_text
 from worker.core.errors import Conflict
+from worker.core.ids import is_id
 from worker.core.states import Phase
 from worker.delivery.event_streams import opens_early, released
-from worker.engine.events import Event, Kind
+from worker.engine.events import TERMINAL_KINDS, Event, Kind
 from worker.engine.load import Load, LoadMeter
 from worker.engine.refusals import Forfeits
 from worker.engine.service import Executions
@@ -61,6 +62,14 @@ class Tasks:
             raise no_task()
         return self.read(contract, task_id)
 
+    def by_id(self, task_id: str) -> Task:
+        """Returns a task for a caller that has shown other proof than its contract."""
+        found = self.ledger.read(task_id) if is_id(task_id) else None
+        contract = self.book.by_ref(found.execution.contract) if found else None
+        if contract is None:
+            raise no_task()
+        return self.read(contract, task_id)
+
     def cancel(self, task: Task, *, forfeit: bool = False) -> Task:
         """Cancels the work; with `forfeit` even if the seeker has paid and loses the payment."""
         id = task.execution.id
@@ -76,12 +85,16 @@ class Tasks:
         self.settler.forget_unpaid(id)
         return self.read(task.contract, id)
 
-    def wait(self, task: Task, until: float) -> Task:
-        """Waits until the task ends or needs a decision, at most until `until` (monotonic)."""
+    def wait(self, task: Task, until: float, *, until_paid: bool = False) -> Task:
+        """Waits until the task ends or needs a decision, at most until `until` (monotonic).
+
+        `until_paid`: or until its payment has settled.
+        """
+        enough = TERMINAL_KINDS | ({Kind.PAYMENT_SETTLED} if until_paid else set())
         if task.first:
-            return self._follow(task, until)
+            return self._follow(task, until, enough)
         with self._waiting.one_more(task.execution.id) as waits:
-            return self._follow(task, until) if waits else task
+            return self._follow(task, until, enough) if waits else task
 
     def events(self, id: str, after: int) -> Iterator[list[Event]]:
         """The task's events for its seeker; content is held back until it is paid for."""
@@ -92,10 +105,10 @@ class Tasks:
         """Current load of the task's lane."""
         return self.meter.read(task.execution.agent, task.execution.lane)
 
-    def _follow(self, task: Task, until: float) -> Task:
+    def _follow(self, task: Task, until: float, enough: Set[str]) -> Task:
         id = task.execution.id
         for batch in self.executions.follow(id, until=until):
-            if any(event.terminal for event in batch):
+            if any(event.kind in enough for event in batch):
                 break
             if any(event.kind in _DECISIVE for event in batch):
                 now = self.read(task.contract, id)

@@ -36,6 +36,7 @@ from worker.hiring.schema_check import SchemaCheck
 from worker.hiring.service import Hiring
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.tasks import Tasks
+from worker.hiring.trial_hires import TrialHires
 from worker.parts.public import PublicParts
 from worker.payments.audit import Audit, AuditBook
 from worker.payments.budget import ON_A_LAPTOP, Allowance, UnpaidWorkBudget
@@ -50,14 +51,14 @@ from worker.payments.gauges import MoneyGauges
 from worker.payments.ledger import Ledger
 from worker.payments.leg_ledger import LegLedger
 from worker.payments.leg_runner import FeeRules, LegRunner
-from worker.payments.line import OrderedQueue
 from worker.payments.listings import ListeningFacilitator
+from worker.payments.ordered_queue import OrderedQueue
 from worker.payments.pool import MoneyPool
 from worker.payments.recheck import Rechecks
 from worker.payments.safe_writes import SafeWrites, Witness
 from worker.payments.settler import Settler
 from worker.store.client import connect_apart
-from worker.store.outage import note
+from worker.store.outage import count_sample, note
 from worker.store.pool import used_for
 from worker.x402.sign_in import SignIn
 from worker.x402.windows import WindowRules, longest_validity
@@ -126,9 +127,15 @@ class PaidParts(PublicParts):
             self.hiring,
             PurchaseTerms(self.book, self.manifest.listing),
             SignIns(origin, self.rate_limiter, self.store.now),
-            url,
+            self.discovery.address,
             self.discovery.advertise,
         )
+
+    @cached_property
+    def trial_hires(self) -> TrialHires:
+        settings = self.settings
+        daily = 0 if settings.worker_env == "local" else settings.try_daily
+        return TrialHires(self.buying, settings.try_key, self.rate_limiter, self.store.now, daily)
 
     @cached_property
     def tasks(self) -> Tasks:
@@ -207,7 +214,7 @@ class PaidParts(PublicParts):
         auth = None
         if settings.cdp_api_key_id and settings.cdp_api_key_secret:
             auth = CdpAuth(settings.cdp_api_key_id, settings.cdp_api_key_secret)
-        http = HttpFacilitator(settings.facilitator_url, auth)
+        http = HttpFacilitator(settings.facilitator_url, auth, count_failure=count_facilitator_failure)
         return ListeningFacilitator(http, self.listings, self.discovery.capability_at, spawn)
 
     @cached_property
@@ -315,8 +322,8 @@ class PaidParts(PublicParts):
 
     @cached_property
     def rechecks(self) -> Rechecks:
-        lines = (self.keys.express, self.queue.key)
-        return Rechecks(self.client, self.keys, test_clock=self.test_clock, lines=lines)
+        queues = (self.keys.express, self.queue.key)
+        return Rechecks(self.client, self.keys, test_clock=self.test_clock, queues=queues)
 
     @cached_property
     def audit_book(self) -> AuditBook:
@@ -376,3 +383,7 @@ def spawn(work: Callable[[], object]) -> None:
             note(error, "web.background")
 
     threading.Thread(target=run, name="outlives-request", daemon=True).start()
+
+
+def count_facilitator_failure(operation: str) -> None:
+    count_sample(f'worker_facilitator_failures_total{{call="{operation}"}}')

@@ -97,10 +97,14 @@ class UnpaidWorkBudget(MoneyStore):
         paid = cast(list[bytes | None], self.client.hmget(self.keys.wallets, names))
         return [(payer, int(total or 0) > 0) for payer, total in zip(payers, paid, strict=True)]
 
-    def check(self, payer: str, price: int) -> None:
-        """Raises UnpaidWork when this wallet must wait before another run at this price."""
-        over: Sequence[bytes] = self._scripts.value(
-            "over_budget", payer=payer.lower(), price=price, allowance=str(self.allowance)
+    def check(self, payer: str, price: int, *, ahead: int) -> int:
+        """How many of the `ahead` executions that wait are counted before this wallet's next one.
+
+        Raises UnpaidWork when the wallet must wait before another run at this price.
+        """
+        which, number = self._scripts.value(
+            "over_budget", payer=payer.lower(), price=price, allowance=str(self.allowance), ahead=ahead
         )
-        if over:
-            raise UnpaidWork.told(*over)
+        if which:
+            raise UnpaidWork.told(which, number)
+        return int(number)

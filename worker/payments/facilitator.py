@@ -66,6 +66,7 @@ class HttpFacilitator:
         settle_s: float = SETTLE_S,
         connections: int = 16,
         clock: Callable[[], float] = time.monotonic,
+        count_failure: Callable[[str], None] = lambda operation: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._auth = auth or StaticAuth()
@@ -73,6 +74,7 @@ class HttpFacilitator:
         self._verify_s = verify_s
         self._settle_s = settle_s
         self._clock = clock
+        self._count_failure = count_failure
         # Calls beyond `connections` get their own connections, closed after use: a settle call that
         # waited for a pooled connection would outlive its authorization.
         self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, block=False, retries=False)
@@ -93,12 +95,15 @@ class HttpFacilitator:
         started = self._clock()
         answer = self._exchange(method, f"{self._url}/{operation}", started, read_s, body)
         document = answer.body or {}
+        code = clean_code(document.get("errorReason") or document.get("invalidReason"))
+        if answer.fault or ((answer.status or 0) >= 400 and not code):
+            self._count_failure(operation)
         _log.info(
             "facilitator.answered",
             operation=operation,
             status=answer.status,
             fault=answer.fault,
-            code=clean_code(document.get("errorReason") or document.get("invalidReason")),
+            code=code,
             duration_ms=round((self._clock() - started) * 1_000),
         )
         return answer

@@ -20,7 +20,7 @@ import redis
 from redis.exceptions import NoScriptError
 
 from worker.store.data_model import Keys
-from worker.store.manifests import BadManifest, KeyUse, Manifest, assemble, read_manifest
+from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
 # Scripts that every room may call; a room's own folder comes first.
 LUA = Path(__file__).parent / "lua"
@@ -77,7 +77,7 @@ class ScriptCall:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    manifest: Manifest
+    manifest: ScriptManifest
     source: str
     sha: str
 
@@ -161,7 +161,7 @@ def read_reply(script: Script[A], raw: Any) -> Reply[A]:
 
 
 def bind(
-    manifest: Manifest, keys: Keys, values: Mapping[str, Value]
+    manifest: ScriptManifest, keys: Keys, values: Mapping[str, Value]
 ) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
     """Builds the keys and arguments to send; a caller passes exactly what the manifest names."""
     if values.keys() != manifest.parameters:

@@ -28,15 +28,15 @@ LONG = SLOW | {"text": "x" * 40_000}
 FIGURES = "WRITE_FIGURES"
 
 
-@pytest.fixture(name="house", scope="module")
-def _house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
-    house = WorkerProcesses(
+@pytest.fixture(name="processes", scope="module")
+def _processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
+    processes = WorkerProcesses(
         tmp_path_factory.mktemp("reliability"), WORKER_AGENTS="tests.fakes.patient_agents"
     )
     try:
-        yield house.open()
+        yield processes.open()
     finally:
-        house.close()
+        processes.close()
 
 
 class PatientSeeker(threading.Thread):
@@ -54,7 +54,8 @@ class PatientSeeker(threading.Thread):
         while not self.over.is_set():
             try:
                 answer = self.hired.execute(self.body, self.header)
-                self.seen.add(str(answer.status))
+                come_back = answer.status != 503 or answer.header("Retry-After")
+                self.seen.add(str(answer.status) if come_back else "503 without Retry-After")
                 if answer.status == 200:
                     self.ended = time.monotonic()
                     return
@@ -64,14 +65,16 @@ class PatientSeeker(threading.Thread):
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_fault_is_survived_as_the_table_says(house: WorkerProcesses, fault: Fault, measure: Measure) -> None:
+def test_fault_is_survived_as_the_table_says(
+    processes: WorkerProcesses, fault: Fault, measure: Measure
+) -> None:
     """The running hire ends with one charge, a new one succeeds in time, and the ledger balances."""
-    patient = PatientSeeker(house.seeker().hire("steady"), SLOW if fault.refuses else LONG)
-    asked, fresh = house.seeker().hire("steady"), house.seeker()
+    patient = PatientSeeker(processes.seeker().hire("steady"), SLOW if fault.refuses else LONG)
+    asked, fresh = processes.seeker().hire("steady"), processes.seeker()
     patient.start()
     try:
         began = time.monotonic()
-        with injected(fault, house):
+        with injected(fault, processes):
             if fault.refuses:
                 eventually(lambda: _refused(asked), 15, "a refusal before money")
         healed = _healed(fresh, fault) - began
@@ -81,10 +84,10 @@ def test_fault_is_survived_as_the_table_says(house: WorkerProcesses, fault: Faul
         patient.over.set()
     assert patient.seen <= fault.seen, patient.seen
     for seeker in (patient.hired.seeker, fresh):
-        assert house.dollars(seeker.wallet) == 1_000_000 - PRICE
-    assert house.dollars(asked.seeker.wallet) == 1_000_000
+        assert processes.dollars(seeker.wallet) == 1_000_000 - PRICE
+    assert processes.dollars(asked.seeker.wallet) == 1_000_000
     assert max(healed, patient.ended - began) < fault.within + SLOW["seconds"]
-    house.check_books()
+    processes.check_books()
     measure(f"{fault.name} -> a new hire completes", healed)
     measure(f"{fault.name} -> the hire in work completes", patient.ended - began)
     if os.environ.get(FIGURES):
