@@ -214,8 +214,9 @@ class Site:
         """Whether the route serves this caller, including with a complaint about the request."""
         path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
         path = path.replace("<path:name>", STYLES)
-        for name in ("<id>", "<task_id>", "<execution_id>", "<step>", "<ref>"):
+        for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
             path = path.replace(name, self.task_id(credential))
+        path = path.replace("<ref>", self.paid_door.parts.book.ref(self.mine.document["contract_id"]))
         for name in ("<which>", "<token>", "<name>"):
             path = path.replace(name, "x" * 32)
         headers = self.headers(credential)

@@ -6,9 +6,11 @@ const region = document.getElementById("live");
 const pulse = document.getElementById("pulse");
 let wanted = false;
 let fetching = false;
+let pressed = false;
 
-// A form that is filled in, or a text that is marked, must not be taken away.
+// A form that is filled in, a text that is marked and a button that is pressed must not be taken away.
 function inUse() {
+  if (pressed) return true;
   const at = document.activeElement;
   if (at && region.contains(at) && at.matches("input, textarea, select")) return true;
   const changed = (field) => field.type !== "hidden" && field.value !== field.defaultValue;
@@ -41,6 +43,11 @@ async function refresh() {
       const answer = await fetch(location.href.split("#")[0], { headers: { Accept: "text/html" } });
       if (answer.redirected || !answer.ok) return location.reload();
       const next = new DOMParser().parseFromString(await answer.text(), "text/html");
+      // Somebody may have begun to type while the page was on its way.
+      if (inUse()) {
+        wanted = true;
+        return;
+      }
       const before = kept();
       region.replaceChildren(...next.getElementById("live").childNodes);
       restore(before);
@@ -62,6 +69,8 @@ const stream = new EventSource(region.dataset.live);
 stream.addEventListener("open", () => say("Live"));
 stream.addEventListener("error", () => say("Not reached; trying again"));
 stream.addEventListener("change", () => { wanted = true; refresh(); });
+addEventListener("pointerdown", () => { pressed = true; });
+addEventListener("pointerup", () => setTimeout(() => { pressed = false; refresh(); }, 300));
 document.addEventListener("focusout", () => setTimeout(refresh, 200));
 document.addEventListener("visibilitychange", refresh);
 addEventListener("pagehide", () => stream.close());
