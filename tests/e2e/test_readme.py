@@ -43,12 +43,12 @@ def test_python_examples_in_the_docs_run(page: str, tmp_path: Path) -> None:
 
 
 def test_shell_examples_for_operators_run(tmp_path: Path) -> None:
-    """The shell lines of the operators' page create an execution, follow it to its end and find it."""
+    """The shell lines of the kernel page create an execution, follow it to its end and find it."""
     local = Local(tmp_path, WORKER_AGENTS="worker.shipped", KERNEL_TOKEN=TOKEN)
     try:
         local.start()
         environ = {**os.environ, "URL": local.facts["url"], "KERNEL_TOKEN": TOKEN}
-        lines = "set -e\n" + "\n".join(BASH.findall((ROOT / "docs/operators.md").read_text()))
+        lines = "set -e\n" + "\n".join(BASH.findall((ROOT / "docs/kernel.md").read_text()))
         done = subprocess.run(
             ["bash", "-c", lines], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
         )
