@@ -76,7 +76,7 @@ def door(services: HireServices) -> Blueprint:
             raise buying.quote(CHAT, None)
         asked = read_request(body)
         _expect_model(asked, capability)
-        given = TaskInput(canonical(asked.input))
+        given = TaskInput.of(asked.input)
         try:
             network = network_of(request.remote_addr)
             webhook = request.headers.get("X-Webhook-URL")

@@ -13,6 +13,8 @@ from worker.engine.events import one_line
 
 DONE = "data: [DONE]\n\n"
 HEARTBEAT = ":heartbeat\n\n"
+# A hundred messages in parts; a conversation is read before anything is known of its sender.
+MOST_VALUES = 2_000
 # What this door understands; of the rest a buyer would pay for something else than was asked for.
 _KNOWN = (
     "model",
@@ -38,7 +40,7 @@ class ChatRequest:
 
 def read_request(raw: bytes) -> ChatRequest:
     """Reads the body; refuses what the agent cannot do."""
-    body = parse(raw)
+    body = parse(raw, max_values=MOST_VALUES)
     if not isinstance(body, dict):
         raise InvalidInput(field="", expected="an object", received=type(body).__name__)
     given = {name: value for name, value in body.items() if value is not None}

@@ -39,7 +39,7 @@ class Fault:
         return f"| {self.name} | {self.sees} | {self.charged} | {self.heals} | {self.within:g} s |"
 
 
-def _busy_process(processes: WorkerProcesses) -> int:
+def busy_process(processes: WorkerProcesses) -> int:
     """The warm process that runs the current work."""
 
     def find() -> int:
@@ -53,18 +53,18 @@ def _busy_process(processes: WorkerProcesses) -> int:
 
 
 def warm_process(processes: WorkerProcesses) -> Iterator[None]:
-    os.kill(_busy_process(processes), signal.SIGKILL)
+    os.kill(busy_process(processes), signal.SIGKILL)
     yield
 
 
 def web_process(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     os.kill(processes.web_pid(), signal.SIGKILL)
     yield
 
 
 def work_tree(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     family = [processes.programs["work"].pid]
     family += [child.pid for child in psutil.Process(family[0]).children(recursive=True)]
     for pid in family:
@@ -75,14 +75,14 @@ def work_tree(processes: WorkerProcesses) -> Iterator[None]:
 
 
 def store_killed(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     assert isinstance(processes.store, EmbeddedStore) and processes.store.pid is not None
     os.kill(processes.store.pid, signal.SIGKILL)
     yield
 
 
 def store_frozen(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     assert isinstance(processes.store, EmbeddedStore) and processes.store.pid is not None
     os.kill(processes.store.pid, signal.SIGSTOP)
     try:
@@ -93,19 +93,19 @@ def store_frozen(processes: WorkerProcesses) -> Iterator[None]:
 
 
 def files_removed(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     shutil.rmtree(processes.home / "files", ignore_errors=True)
     yield
 
 
 def files_broken(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     with unusable_files(processes.home):
         yield
 
 
 def deploy(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     processes.start("next-work", "worker", "work")
     processes.end("work")
     processes.programs["work"] = processes.programs.pop("next-work")
@@ -113,14 +113,14 @@ def deploy(processes: WorkerProcesses) -> Iterator[None]:
 
 
 def facilitator_away(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     processes.restart_facilitator(away_s=5)
     yield
 
 
 def facilitator_hangs(processes: WorkerProcesses) -> Iterator[None]:
     """It takes calls and answers none, then is started again by its host."""
-    _busy_process(processes)
+    busy_process(processes)
     with processes.block_time(60):
         time.sleep(4)
         processes.restart_facilitator(away_s=0)
@@ -128,7 +128,7 @@ def facilitator_hangs(processes: WorkerProcesses) -> Iterator[None]:
 
 
 def slow_chain(processes: WorkerProcesses) -> Iterator[None]:
-    _busy_process(processes)
+    busy_process(processes)
     with processes.block_time(6):
         time.sleep(8)
     yield

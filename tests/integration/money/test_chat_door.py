@@ -73,6 +73,12 @@ def test_what_chat_cannot_do_is_refused_before_money(
     assert answer.json["error"]["details"]["charged"] is False
 
 
+def test_a_conversation_of_very_many_values_is_not_read(buyer: ChatBuyer) -> None:
+    """A body is refused by its number of values before it costs the door anything."""
+    answer = buyer.ask(request() | {"messages": [{}] * 3_000})
+    assert answer.status == 413 and answer.header("PAYMENT-REQUIRED") is None
+
+
 def test_a_payment_buys_a_completion(paid_worker: PaidWorker, buyer: ChatBuyer) -> None:
     """The answer is a chat.completion; the task is a purchase like any other, charged once."""
     answer = buyer.buy(request(max_completion_tokens=20))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,8 +20,7 @@ from tests.web_app import application
 from worker.contracts.signatures import address_of
 
 BROWSER = {"Accept": "text/html"}
-# Two hires of echo in a day.
-DAILY = 20_000
+DAILY = 10_000_000
 
 
 @dataclass
@@ -51,10 +51,15 @@ class Visitor:
 
 @pytest.fixture(name="visitor")
 def _visitor(paid_worker: PaidWorker) -> Iterator[Visitor]:
+    with lending(paid_worker, DAILY) as visitor:
+        yield visitor
+
+
+@contextmanager
+def lending(paid_worker: PaidWorker, daily: int) -> Iterator[Visitor]:
+    """A worker that lends this much a day, and its visitor."""
     key = "0x" + secrets.token_hex(32)
-    # Each test has a day of its own: the sums of another are far behind.
-    paid_worker.jump(90_000)
-    settings = replace(paid_worker.settings, try_key=key, try_daily=DAILY)
+    settings = replace(paid_worker.settings, try_key=key, try_daily=daily)
     with application(settings) as app:
         yield Visitor(app.test_client(), address_of(key).lower())
 
@@ -109,16 +114,18 @@ def test_a_contracts_task_opens_with_its_id_in_the_header(paid_worker: PaidWorke
     assert hired.id not in page + answer.headers["Set-Cookie"]
 
 
-def test_the_days_test_dollars_end(paid_worker: PaidWorker, visitor: Visitor) -> None:
+def test_the_days_test_dollars_end(paid_worker: PaidWorker) -> None:
     """Beyond the day's sum the form is refused with what the visitor wrote; the next day it works again."""
-    for number in ("1", "2"):
-        task_address(visitor.hire(**{"field.do": "ok", "field.text": number}))
-    refused = visitor.hire(**{"field.do": "what the visitor wrote"})
-    text = refused.get_data(as_text=True)
-    assert refused.status_code == 429 and "Retry-After" in refused.headers
-    assert "test dollars for this capability are spent" in text and "what the visitor wrote" in text
-    paid_worker.jump(86_400)
-    task_address(visitor.hire(**{"field.do": "ok"}))
+    with lending(paid_worker, 60_000) as visitor:
+        for number in ("1", "2"):
+            address = task_address(visitor.hire("long", **{"field.do": "ok", "field.text": number}))
+            visitor.read_until(address, "Delivered</span></p>")
+        refused = visitor.hire("long", **{"field.do": "what the visitor wrote"})
+        text = refused.get_data(as_text=True)
+        assert refused.status_code == 429 and "Retry-After" in refused.headers
+        assert "test dollars for this capability are spent" in text and "what the visitor wrote" in text
+        paid_worker.jump(86_400)
+        task_address(visitor.hire("long", **{"field.do": "ok"}))
 
 
 def test_nothing_unpaid_is_shown(paid_worker: PaidWorker, visitor: Visitor) -> None:
