@@ -22,8 +22,12 @@ def request_id(received: str | None) -> str:
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
-    return Response(text, status, headers, mimetype="application/json")
+    return Response(json_text(body), status, headers, mimetype="application/json")
+
+
+def json_text(body: Any) -> bytes:
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def problem_answer(problem: Problem, body: dict[str, Any]) -> Response:

@@ -39,6 +39,9 @@ class ExecutionReader:
         found = self.client.hget(self.keys.record(id), "state")
         return State(as_bytes(found).decode()) if found else None
 
+    def ended(self, id: str) -> int:
+        return int(self.client.hget(self.keys.record(id), "ended") or 0)
+
     def agent(self, id: str) -> str:
         found = self.client.hget(self.keys.record(id), "agent")
         return as_bytes(found).decode() if found else ""
