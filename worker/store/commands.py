@@ -6,21 +6,42 @@ connection is the library's: it closes itself when an answer is lost, and nothin
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import redis
 
 
-def ask(client: redis.Redis, *words: str | bytes | int | float) -> Any:
-    """The reply to a command; raises what the client would raise."""
-    own: Any = client.connection
-    connection: Any = own or client.connection_pool.get_connection()
+@dataclass(frozen=True, slots=True)
+class OneConnection:
+    """A connection for several commands that belong together."""
+
+    connection: Any
+
+
+@contextmanager
+def one_connection(client: redis.Redis) -> Iterator[OneConnection]:
+    """Takes a connection from the client's pool for the block."""
+    taken = client.connection_pool.get_connection()
     try:
-        connection.send_packed_command([packed(words)])
-        return connection.read_response()
+        yield OneConnection(taken)
     finally:
-        if own is None:
-            client.connection_pool.release(connection)
+        client.connection_pool.release(taken)
+
+
+def ask(client: redis.Redis | OneConnection, *words: str | bytes | int | float) -> Any:
+    """The reply to a command; raises what the client would raise."""
+    if isinstance(client, OneConnection):
+        return _exchange(client.connection, words)
+    with one_connection(client) as taken:
+        return _exchange(taken.connection, words)
+
+
+def _exchange(connection: Any, words: tuple[str | bytes | int | float, ...]) -> Any:
+    connection.send_packed_command([packed(words)])
+    return connection.read_response()
 
 
 def packed(words: tuple[str | bytes | int | float, ...]) -> bytes:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.exceptions import NoScriptError
 
-from worker.store.commands import ask
+from worker.store.commands import OneConnection, ask
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, Manifest, assemble, read_manifest
 
@@ -96,6 +96,7 @@ class Scripts:
         test_clock: bool = False,
     ) -> None:
         self._client = client
+        self._asked: redis.Redis | OneConnection = client
         self._keys = keys
         self._folder = folder
         self._libraries = tuple(libraries)
@@ -113,18 +114,18 @@ class Scripts:
     def send(self, call: ScriptCall) -> Any:
         """Runs one call; returns the script's reply unchanged."""
         try:
-            return ask(self._client, "EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
+            return ask(self._asked, "EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
         except NoScriptError:
-            return self._client.eval(call.source, len(call.keys), *call.keys, *call.args)
+            return ask(self._asked, "EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)
         return ScriptCall(loaded.source, loaded.sha, *loaded.binding(values))
 
-    def on(self, client: redis.Redis) -> Scripts:
-        """Returns the same scripts on another client."""
+    def on(self, connection: OneConnection) -> Scripts:
+        """Returns the same scripts on this connection."""
         other = copy.copy(self)
-        other._client = client
+        other._asked = connection
         return other
 
     def batch(self, calls: Sequence[ScriptCall]) -> list[Any]:

@@ -143,6 +143,11 @@ local function finish(id, at, from, to, payload, correlation, why)
   wake()
   tell('look')
   redis.call('HDEL', RECORD, 'asker')
+  if to == 'completed' and redis.call('HEXISTS', RECORD, 'contract') == 1 then
+    -- Bought work is kept long, and nothing runs it again.
+    redis.call('HDEL', RECORD, 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency',
+      'sla_by', 'log_bytes', 'write')
+  end
 end
 
 -- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on.

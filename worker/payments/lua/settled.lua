@@ -79,6 +79,7 @@ end
 emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
   finish(id, at, execution, 'completed', terminal)
+  redis.call('HDEL', MONEY, number .. ' lease', number .. ' token')
   return {'completed', redis.call('LLEN', LOG), without(RECORD, {input = 1, context = 1, terminal = 1}),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end
