@@ -13,6 +13,7 @@ from worker.engine import events, record
 from worker.engine.events import Event
 from worker.engine.record import Execution
 from worker.store.client import as_bytes, as_mapping
+from worker.store.commands import ask
 from worker.store.data_model import Keys
 from worker.store.money_fields import payment_field
 
@@ -40,7 +41,7 @@ class ExecutionReader:
         return State(as_bytes(found).decode()) if found else None
 
     def ended(self, id: str) -> int:
-        return int(self.client.hget(self.keys.record(id), "ended") or 0)
+        return int(ask(self.client, "HGET", self.keys.record(id), "ended") or 0)
 
     def agent(self, id: str) -> str:
         found = self.client.hget(self.keys.record(id), "agent")
