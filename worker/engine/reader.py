@@ -13,7 +13,6 @@ from worker.engine import events, record
 from worker.engine.events import Event
 from worker.engine.record import Execution
 from worker.store.client import as_bytes, as_mapping
-from worker.store.commands import ask
 from worker.store.data_model import Keys
 from worker.store.money_fields import payment_field
 
@@ -39,9 +38,6 @@ class ExecutionReader:
     def state(self, id: str) -> State | None:
         found = self.client.hget(self.keys.record(id), "state")
         return State(as_bytes(found).decode()) if found else None
-
-    def ended(self, id: str) -> int:
-        return int(ask(self.client, "HGET", self.keys.record(id), "ended") or 0)
 
     def agent(self, id: str) -> str:
         found = self.client.hget(self.keys.record(id), "agent")

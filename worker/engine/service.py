@@ -167,10 +167,6 @@ class Executions:
             raise NotFound(f"execution {id[:64]}")
         return found
 
-    def ended(self, id: str) -> int:
-        """When the execution ended, in us; 0 if it has not, or is gone."""
-        return self._store.ended(id)
-
     def many(self, ids: Sequence[str]) -> list[Execution]:
         return [found for found in self._store.get_many(ids) if found is not None]
 

@@ -49,7 +49,7 @@ class Tasks:
 
     def read(self, contract: Contract, id: str) -> Task:
         """Reads the task from the record; a caller with a record has paid or is about to."""
-        found = self._finished_reading(id) or self._reading(id)
+        found = self._finished_reading(contract, id) or self._reading(id)
         return self._task(contract, found)
 
     def _task(self, contract: Contract, found: Reading) -> Task:
@@ -60,7 +60,7 @@ class Tasks:
 
     def finished(self, contract: Contract) -> Task | None:
         """The contract's task, if this process keeps its final record and the store still has it."""
-        found = self._finished_reading(contract.execution) if contract.execution else None
+        found = self._finished_reading(contract, contract.execution) if contract.execution else None
         return None if found is None else self._task(contract, found)
 
     def begun(self, contract: Contract, capability: Capability, id: str, calls: OwnCalls | None) -> Task:
@@ -75,13 +75,13 @@ class Tasks:
         self._finished.add(found)
         return found
 
-    def _finished_reading(self, id: str) -> Reading | None:
+    def _finished_reading(self, contract: Contract, id: str) -> Reading | None:
         """The kept record of a finished task, if the store still has that task."""
         kept = self._finished.get(id)
         if kept is None:
             return None
         use("paid")
-        if self.executions.ended(id) == kept.execution.ended:
+        if self.ledger.ended(contract.ref, id) == kept.execution.ended:
             return kept
         self._finished.drop(id)
         return None

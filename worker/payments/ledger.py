@@ -38,6 +38,7 @@ from worker.payments.payment import Bought, ExecutionMoney
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes, as_mapping, as_texts
+from worker.store.commands import ask_together
 from worker.store.money_fields import payment_field
 from worker.store.scripts import Arg, Reply
 
@@ -343,6 +344,15 @@ class Ledger(MoneyStore):
         if not recorded or not booked:
             return None
         return Reading.of(as_mapping(recorded), as_mapping(booked), sequence)
+
+    def ended(self, contract_ref: str, id: str) -> int:
+        """When the contract's execution ended, in us; 0 if it has not, or either of them is gone."""
+        execution, ended = ask_together(
+            self.client,
+            ("HGET", self.keys.contract(contract_ref), "execution"),
+            ("HGET", self.keys.record(id), "ended"),
+        )
+        return int(ended or 0) if execution == id.encode() else 0
 
     def _contract_ref(self, id: str) -> str:
         return as_bytes(self.client.hget(self.keys.money(id), "contract") or b"").decode()

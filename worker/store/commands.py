@@ -13,6 +13,8 @@ from typing import Any
 
 import redis
 
+Word = str | bytes | int | float
+
 
 @dataclass(frozen=True, slots=True)
 class OneConnection:
@@ -31,7 +33,7 @@ def one_connection(client: redis.Redis) -> Iterator[OneConnection]:
         client.connection_pool.release(taken)
 
 
-def ask(client: redis.Redis | OneConnection, *words: str | bytes | int | float) -> Any:
+def ask(client: redis.Redis | OneConnection, *words: Word) -> Any:
     """The reply to a command; raises what the client would raise."""
     if isinstance(client, OneConnection):
         return _exchange(client.connection, words)
@@ -39,12 +41,31 @@ def ask(client: redis.Redis | OneConnection, *words: str | bytes | int | float) 
         return _exchange(taken.connection, words)
 
 
-def _exchange(connection: Any, words: tuple[str | bytes | int | float, ...]) -> Any:
+def ask_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[Any]:
+    """The replies to several commands, in one round trip; raises the first error."""
+    with one_connection(client) as taken:
+        taken.connection.send_packed_command([b"".join(map(packed, commands))])
+        replies = [_reply(taken.connection) for _ in commands]
+    for reply in replies:
+        if isinstance(reply, redis.ResponseError):
+            raise reply
+    return replies
+
+
+def _reply(connection: Any) -> Any:
+    """An error is returned, so that the replies behind it are read, too."""
+    try:
+        return connection.read_response()
+    except redis.ResponseError as error:
+        return error
+
+
+def _exchange(connection: Any, words: tuple[Word, ...]) -> Any:
     connection.send_packed_command([packed(words)])
     return connection.read_response()
 
 
-def packed(words: tuple[str | bytes | int | float, ...]) -> bytes:
+def packed(words: tuple[Word, ...]) -> bytes:
     """A command in the store's protocol."""
     parts = [b"*%d\r\n" % len(words)]
     for word in words:

@@ -80,11 +80,11 @@ def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
 
 
 def test_replay(paid_worker: PaidWorker) -> None:
-    """A finished task that this process has answered before costs one read."""
+    """A finished task that this process has answered before costs one round trip."""
     hired = paid_worker.seeker().hire()
     assert hired.pay().status == 200
     cost = least(paid_worker, [hired.execute] * ASKS, 200)
-    assert cost == Cost(1, 1)
+    assert cost == Cost(1, 2)
 
 
 def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:
