@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from bench import kernel, latency, queued, serving, swarm, web
+from bench import answers, followers, growth, hooks, kernel, latency, paid, queued, serving, slow, swarm, web
 from bench.report import report, table
 from bench.rounds import Measurement
 from bench.stand import Stand, stand
@@ -22,6 +22,12 @@ class Measure(Protocol):
 
 
 MEASUREMENTS: dict[str, Measure] = {
+    paid.NAME: paid.measure,
+    answers.NAME: answers.measure,
+    slow.NAME: slow.measure,
+    growth.NAME: growth.measure,
+    followers.NAME: followers.measure,
+    hooks.NAME: hooks.measure,
     queued.NAME: queued.measure,
     latency.NAME: latency.measure,
     web.NAME: web.measure,

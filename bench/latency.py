@@ -33,7 +33,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     client = redis.Redis.from_url(stand.url)
     queue = rq.Queue("bench", connection=client)
 
-    def house() -> Callable[[], bool]:
+    def by_worker() -> Callable[[], bool]:
         _, id = parts.executions.create("nothing-express", None, door="bench")
         seen = parts.executions.wait(id, _PATIENCE)
         return lambda: seen and is_complete(parts.executions, id)
@@ -47,11 +47,11 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
             lambda: parts.store.takers(Lane.EXPRESS) == 1 and rq.Worker.count(queue=queue) == 1,
             "the processes did not start",
         )
-        _round(house, _WARM_UP)
+        _round(by_worker, _WARM_UP)
         _round(simple, _WARM_UP)
         readings = interleave(
             [
-                Contender("express", lambda: _round(house, asks)),
+                Contender("express", lambda: _round(by_worker, asks)),
                 Contender("rq-simple", lambda: _round(simple, asks)),
             ],
             rounds,

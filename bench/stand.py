@@ -56,13 +56,19 @@ class Stand:
 
     @contextmanager
     def processes(
-        self, commands: Sequence[Sequence[str]], environ: Mapping[str, str] | None = None
+        self,
+        commands: Sequence[Sequence[str]],
+        environ: Mapping[str, str] | None = None,
+        *,
+        program: str = "",
+        folder: Path = ROOT,
+        prefix: Sequence[str] = (),
     ) -> Iterator[Crowd]:
-        """Python processes that end with the block."""
+        """Python processes, or another program's, that end with the block."""
         started = [
             subprocess.Popen(
-                [sys.executable, *command],
-                cwd=ROOT,
+                [*prefix, program or sys.executable, *command],
+                cwd=folder,
                 env=dict(environ or self.environ()),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -77,6 +83,11 @@ class Stand:
             crowd.kill()
             for each in started:
                 each.wait()
+
+    def memory(self) -> int:
+        """Bytes that the store holds."""
+        info: Any = self.admin.info("memory")
+        return int(info["used_memory"])
 
     def spent(self) -> Spent:
         """The store's work so far: round trips, commands (including those of scripts), its own time."""

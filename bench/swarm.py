@@ -80,7 +80,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _floor(stand: Stand, requests: int) -> Reading:
-    return _web(stand, "bench.floor:create_app()", "/floor", _VERIFY, requests)
+    return _web(stand, "bench.floors:create_app()", "/floor", _VERIFY, requests)
 
 
 def _verify(stand: Stand, requests: int) -> Reading:

@@ -34,16 +34,15 @@ door has `{"error", "code", "details"}`, the swarm door `{"error", "code", "fiel
 
 - **never**: it did not.
 - **record**: the answer's `charged`, or the record of the task, says so.
-- **depends**: not where nothing was paid. After a payment was sent the answer's `charged` is `null` until the
-  outcome is known: send the identical request with the same payment again, and sign no other one.
+- **depends**: it did not if no payment was sent. After a payment, the answer's `charged` is `null` while the
+  outcome is unknown: send the identical request with the same payment again, and do not sign another one.
 
-Several statuses stand where doors answer differently, or where a code is used for requests and for
-executions. A failed execution has the HIRE door's status first, then the swarm door's. The kernel door
-shows codes of its own, which the status decides; the code of a failed execution stands in its record.
-Authors may fail with codes of their own, which the HIRE door answers with 500 and the swarm door with 502
-(503 where a retry may help). The buying side passes on the worker's code, or `HTTP_<status>` where an
-answer has none. Why a payment was refused (`details.reason`) is in the words of x402, such as
-`insufficient_funds`.
+A code has several statuses if doors answer differently, or if both requests and executions fail with it. For
+a failed execution the HIRE door's status comes first, then the swarm door's. The kernel door has codes of its
+own, which follow from the status; the code of a failed execution is in its record. Authors may fail with
+codes of their own: the HIRE door answers 500, the swarm door 502 (503 if a retry may help). The buying side
+passes on the worker's code, or `HTTP_<status>` if an answer has none. The reason why a payment was refused
+(`details.reason`) is x402's own code, such as `insufficient_funds`.
 """
 
 

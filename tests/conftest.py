@@ -13,6 +13,7 @@ import pytest
 import redis
 import structlog
 
+from tests.declared_store import undeclared
 from tests.engine import Engine
 from worker.core.settings import Settings
 from worker.engine.watch import Watcher
@@ -67,10 +68,11 @@ def _valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]
 
 @pytest.fixture(name="client")
 def _client(valkey: EmbeddedStore) -> Iterator[redis.Redis]:
-    """A connection to an empty store."""
+    """A connection to an empty store; whatever a test leaves in it must be in the data model."""
     client = redis.Redis.from_url(valkey.url)
     client.flushall()
     yield client
+    assert undeclared(client) == []
     client.close()
 
 

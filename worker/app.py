@@ -18,8 +18,9 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import buy, cors, hire, kernel, ops, site, swarm
+from worker.doors import buy, chat, cors, hire, kernel, ops, site, swarm
 from worker.doors.answers import request_id
+from worker.doors.limits import BODY_BYTES, check_headers
 from worker.parts import Parts
 from worker.store.client import unavailable
 from worker.store.data_version import WrongDataVersion, use_store
@@ -29,13 +30,10 @@ from worker.store.request_counts import RequestCounts
 
 log = structlog.get_logger()
 
-BODY_BYTES = 1 << 20
-HEADER_BYTES = 16 << 10
 _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
-_PAYMENTS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -68,6 +66,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     )
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
+    app.register_blueprint(chat.door(services))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
@@ -105,16 +104,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         if "//" in request.environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
-        # Payment headers have their own limit and a more specific refusal.
-        others = [pair for pair in request.headers if pair[0].upper() not in _PAYMENTS]
-        if sum(len(name) + len(value) + 4 for name, value in others) > HEADER_BYTES:
-            raise Problem(
-                "the request's headers are too large",
-                code="HEADERS_TOO_LARGE",
-                status=431,
-                expected=f"at most {HEADER_BYTES} bytes",
-                advice="Send fewer or shorter headers. You were not charged.",
-            )
+        check_headers(request.headers)
 
     @app.teardown_request
     def unbind(error: BaseException | None) -> None:
@@ -142,7 +132,7 @@ def _answer_errors(app: Flask) -> None:
             return swarm.refuse(problem)
         # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        return hire.refuse(problem) if door in (hire.NAME, buy.NAME) else kernel.refuse(problem)
+        return hire.refuse(problem) if door in (hire.NAME, buy.NAME, chat.NAME) else kernel.refuse(problem)
 
     @app.errorhandler(Problem)
     def on_problem(problem: Problem) -> Any:

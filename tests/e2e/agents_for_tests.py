@@ -141,7 +141,7 @@ def picky(job: Any) -> None:
 @both("broken")
 def broken(job: Any) -> None:
     """Has a bug."""
-    raise KeyError("a-text-that-must-stay-in-the-house")
+    raise KeyError("a-text-that-must-stay-in-the-log")
 
 
 @both("shaky")

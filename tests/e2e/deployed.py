@@ -235,10 +235,15 @@ class Deployed:
 
     def stop_dyno(self, dyno: psutil.Process) -> None:
         """SIGTERM to all processes of a dyno, as a host sends it; it must end within a host's 30 s."""
-        groups = {os.getpgid(each.pid) for each in dyno.children(recursive=True)} - {os.getpgid(dyno.pid)}
+        groups = set()
+        for each in dyno.children(recursive=True):
+            with contextlib.suppress(ProcessLookupError):
+                groups.add(os.getpgid(each.pid))
+        groups -= {os.getpgid(dyno.pid)}
         assert groups, "honcho runs a line in a group of its own"
         for group in groups:
-            os.killpg(group, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # a run's own group ends with its parent
+                os.killpg(group, signal.SIGTERM)
         dyno.wait(30)
 
     def ready(self) -> bool:

@@ -62,6 +62,6 @@ def wrong(job: Any) -> Any:
         case "fail":
             raise Failed("NO_MODEL", "the model is forced offline by policy " + "x" * 4000)
         case "raise":
-            raise KeyError("a-text-that-must-stay-in-the-house")
+            raise KeyError("a-text-that-must-stay-in-the-log")
         case _:
             return {"no": "answer"}

@@ -169,9 +169,9 @@ def test_prints_and_tracebacks_stand_under_the_execution(dev: Dev) -> None:
     assert 'agents.py", line 20, in fall' in shown
     assert "agent=fall" in shown and re.search(r"where='agents\.py:20 in fall'", shown)
     command = [*PYTHON, "worker", "executions", "show", failed, "--state", str(dev.state)]
-    told = subprocess.run(command, env=dev.environ, capture_output=True, text=True).stdout
-    assert f"{failed}  fall  failed" in told
-    assert "failed with INTERNAL_ERROR: ZeroDivisionError" in told and "at agents.py:20 in fall" in told
+    output = subprocess.run(command, env=dev.environ, capture_output=True, text=True).stdout
+    assert f"{failed}  fall  failed" in output
+    assert "failed with INTERNAL_ERROR: ZeroDivisionError" in output and "at agents.py:20 in fall" in output
 
 
 def test_a_breakpoint_waits_for_the_keyboard(dev: Dev) -> None:

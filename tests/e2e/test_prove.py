@@ -54,15 +54,15 @@ def test_prove_tells_its_story_without_log_lines(own: Own) -> None:
     local = own("--prove", FACILITATOR_URL="", **SHIPPED)
     local.start()
     eventually(lambda: "another port" in local.log_file.read_text(), 60, "the end of the story")
-    told = local.log_file.read_text()
-    assert told.startswith("A seeker hires logo-design")
-    assert not re.search(r"\[info|\blocal\.ready|gunicorn|work\.started|facilitator\.", told), told
+    output = local.log_file.read_text()
+    assert output.startswith("A seeker hires logo-design")
+    assert not re.search(r"\[info|\blocal\.ready|gunicorn|work\.started|facilitator\.", output), output
     for words in ("/manifest", "^C", "PORT=8001 make run", str(local.about), str(local.state / "worker.log")):
-        assert words in told, words
-    assert local.facts["kernel_token"] not in told
+        assert words in output, words
+    assert local.facts["kernel_token"] not in output
     log = (local.state / "worker.log").read_text()
     assert "local.ready" in log and "work.started" in log
-    command = re.search(r"operator +(curl .+)$", told, re.MULTILINE)
+    command = re.search(r"operator +(curl .+)$", output, re.MULTILINE)
     assert command is not None
     done = subprocess.run(["bash", "-c", command[1]], capture_output=True, text=True, timeout=30)
     assert '"status"' in done.stdout and "ready" in done.stdout, done

@@ -39,22 +39,22 @@ def _previous(tmp_path: Path) -> Path:
     return tree
 
 
-@pytest.fixture(name="house")
-def _house(tmp_path: Path, previous: Path) -> Iterator[WorkerProcesses]:
-    house = WorkerProcesses(tmp_path)
+@pytest.fixture(name="processes")
+def _processes(tmp_path: Path, previous: Path) -> Iterator[WorkerProcesses]:
+    processes = WorkerProcesses(tmp_path)
     try:
-        yield house.open(previous)
-        house.check_books()
+        yield processes.open(previous)
+        processes.check_books()
     finally:
-        house.close()
+        processes.close()
 
 
 class Traffic:
     """Seekers that hire one after another, each through the next open door."""
 
-    def __init__(self, house: WorkerProcesses) -> None:
-        self.house = house
-        self.doors: list[str] = [house.url]
+    def __init__(self, processes: WorkerProcesses) -> None:
+        self.processes = processes
+        self.doors: list[str] = [processes.url]
         self.hires: list[tuple[str, str, str]] = []
         self._turn = itertools.count()
         self._stop = threading.Event()
@@ -63,7 +63,7 @@ class Traffic:
 
     def _buy(self) -> None:
         while not self._stop.is_set():
-            seeker = self.house.seeker()
+            seeker = self.processes.seeker()
             turn = next(self._turn)
             seeker.door = HttpDoor(self.doors[turn % len(self.doors)])
             capability = ("echo", "long", "early")[turn % 3]
@@ -94,29 +94,29 @@ class Traffic:
         return self.hires
 
 
-def test_old_and_new_processes_sell_side_by_side(house: WorkerProcesses, previous: Path) -> None:
+def test_old_and_new_processes_sell_side_by_side(processes: WorkerProcesses, previous: Path) -> None:
     """Old alone, both, new alone: every hire completes once and is paid once, and the ledger adds up."""
-    traffic = Traffic(house)
+    traffic = Traffic(processes)
     traffic.goes_on()
-    mark = house.parts.keys.data_version
-    assert not house.parts.client.exists(mark), "only this release marks the store with a data version"
+    mark = processes.parts.keys.data_version
+    assert not processes.parts.client.exists(mark), "only this release marks the store with a data version"
 
     port = str(free_port())
-    house.start("new-web", "gunicorn", "-c", "config/gunicorn.py", PORT=port)
-    house.start("new-work", "worker", "work", WORKER_AGENTS="tests.fakes.newer_agents")
+    processes.start("new-web", "gunicorn", "-c", "config/gunicorn.py", PORT=port)
+    processes.start("new-work", "worker", "work", WORKER_AGENTS="tests.fakes.newer_agents")
     new = f"http://127.0.0.1:{port}"
     eventually(lambda: _healthy(new), 40, "the new web process")
-    assert house.parts.client.exists(mark)
+    assert processes.parts.client.exists(mark)
     traffic.doors.append(new)
     traffic.goes_on(24)
     # The previous release fails unknown capabilities, so nothing new is sold beside it.
     assert _offered(new) == {"echo", "early", "long"}
 
-    traffic.doors.remove(house.url)
-    house.end("work", "web")
+    traffic.doors.remove(processes.url)
+    processes.end("work", "web")
     traffic.goes_on()
     eventually(lambda: "brandnew" in _offered(new), 40, "the new agent on sale")
-    seeker = house.seeker()
+    seeker = processes.seeker()
     seeker.door = HttpDoor(new)
     assert seeker.hire("brandnew").pay().json["status"] == "completed"
 
@@ -124,9 +124,9 @@ def test_old_and_new_processes_sell_side_by_side(house: WorkerProcesses, previou
     assert {capability for capability, _, _ in hires} == {"echo", "long", "early"}
     price = {"echo": 10_000, "early": 20_000, "long": 30_000}
     for capability, wallet, task in hires:
-        assert house.dollars(wallet) == 1_000_000 - price[capability]
-        assert house.runs(task) == 1 or house.kinds(task).count("execution.reset")
-        assert house.kinds(task).count("payment.settled") == 1
+        assert processes.dollars(wallet) == 1_000_000 - price[capability]
+        assert processes.runs(task) == 1 or processes.kinds(task).count("execution.reset")
+        assert processes.kinds(task).count("payment.settled") == 1
 
 
 def _offered(url: str) -> set[str]:

@@ -95,7 +95,7 @@ def test_failed_work_exits_with_code_1(run: Shell, agent: str, code: str) -> Non
     assert (status, out) == (1, "")
     assert "failed in" in err
     assert code in err
-    assert "must-stay-in-the-house" not in err
+    assert "must-stay-in-the-log" not in err
     assert ("the work process's log" in err) == (code == "INTERNAL_ERROR")
 
 

@@ -254,7 +254,7 @@ def test_killed_client_resumes_without_paying_again(setup: SeekerSetup) -> None:
     killed.wait(10)
     again = setup.hire()
     assert again.returncode == 0, again.stderr
-    assert "going on with it" in again.stderr
+    assert "continuing it" in again.stderr
     assert len(setup.proxy.payments) == 2
     assert len(set(setup.proxy.payments)) == 1
     assert len([head for head in setup.proxy.requests if head.startswith(b"POST /contracts")]) == 1

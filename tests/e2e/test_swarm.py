@@ -492,7 +492,7 @@ def test_agent_failure_says_whether_to_retry(
         text = first.body.decode()
         assert part in text[:512]
         assert text.startswith('{"error":"') and "forced offline by policy" not in text.lower()
-        assert "a-text-that-must-stay-in-the-house" not in text
+        assert "a-text-that-must-stay-in-the-log" not in text
 
 
 def test_impossible_task_is_refused_before_it_runs(kernel: Kernel) -> None:

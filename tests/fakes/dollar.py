@@ -66,6 +66,15 @@ class Rpc:
     def dollars(self, address: str) -> int:
         return int.from_bytes(self.ask("balanceOf(address)", address), "big")
 
+    def transferred(self, sender: str, receiver: str) -> int:
+        """The sum of all transfers from one wallet to another."""
+        topics = ["0x" + keccak(b"Transfer(address,address,uint256)").hex()]
+        topics += ["0x" + address[2:].lower().rjust(64, "0") for address in (sender, receiver)]
+        logs = self(
+            "eth_getLogs", {"fromBlock": "0x0", "toBlock": "latest", "address": DOLLAR, "topics": topics}
+        )
+        return sum(int(log["data"], 16) for log in logs)
+
     def used(self, payer: str, nonce: str) -> bool:
         return any(self.ask("authorizationState(address,bytes32)", payer, bytes.fromhex(nonce[2:])))
 

@@ -45,10 +45,13 @@ class SignedAuthorization:
 
 
 def authorizations(worker: FakeWorker) -> dict[str, SignedAuthorization]:
-    """Every authorization that reached the worker, by nonce: a repeated one counts once."""
+    """Every authorization that reached the worker at any path, by nonce: a repeated one counts once."""
     found = {}
-    for header in worker.payments:
-        payload = decode(header, "PAYMENT-SIGNATURE")["payload"]
+    for got in worker.got:
+        if got.payment is None:
+            continue
+        header = "PAYMENT-SIGNATURE" if "payment-signature" in got.headers else "X-PAYMENT"
+        payload = decode(got.payment, header)["payload"]
         told = payload["authorization"]
         found[told["nonce"]] = SignedAuthorization(
             nonce=told["nonce"],

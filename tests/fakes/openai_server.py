@@ -157,6 +157,23 @@ def says(text: str) -> Reply:
     return chunked(role, *map(event, pieces), event(None, "stop"), usage, DONE)
 
 
+def talks(handler: Handler) -> None:
+    """Answers what was said last, in pieces; does as told by `be slow` and `break off`."""
+    _, _, body = handler.server.endpoint.requests[-1]
+    said = body["messages"][-1]["content"]
+    if said == "break off":
+        return streams(event("I was"))(handler)
+    if said == "be slow":
+        time.sleep(1.5)
+    says(f"You said: {said}")(handler)
+
+
+def chat_settings(endpoint: Server) -> dict[str, str]:
+    """The settings of a worker that also sells `chat` by this endpoint."""
+    agents = "tests.fakes.money_agents,worker.shipped.chat"
+    return {"WORKER_AGENTS": agents, "CHAT_BASE_URL": endpoint.url, "CHAT_MODEL": "m-1"}
+
+
 def hangs() -> Reply:
     """Takes the request and sends no response."""
     return lambda handler: handler.server.endpoint.stopping.wait(20) and None

@@ -39,6 +39,7 @@ from worker.x402.facilitator_answers import FacilitatorAnswer
 
 USED = "invalid_exact_evm_nonce_already_used"
 BALANCE = "invalid_exact_evm_insufficient_balance"
+SIGNATURE = "invalid_exact_evm_payload_signature"
 EXPIRED = "invalid_exact_evm_payload_authorization_valid_before"
 RICH = 10**12
 
@@ -52,8 +53,8 @@ class ChainFacilitator:
 
     Plans for verify: 'away' or 'no'. For settle: 'away' (no transfer), 'lost' (transfer, no response),
     'pending' (transfer, the response says pending), 'bare' (transfer, success without a hash),
-    'garbage' (no transfer), 'no' (refused for good, no transfer), 'denied' (transfer, the response
-    is a refusal).
+    'garbage' (no transfer), 'no' (refused for good, no transfer), 'flips' (the wallet no longer accepts
+    its signature, no transfer), 'denied' (transfer, the response is a refusal).
     """
 
     def __init__(self, chain: MemoryChain) -> None:
@@ -80,7 +81,7 @@ class ChainFacilitator:
             return FacilitatorAnswer(fault="timeout")
         if word == "garbage":
             return FacilitatorAnswer(502, None, "garbage")
-        code = BALANCE if word == "no" else self._problem(payload)
+        code = {"no": BALANCE, "flips": SIGNATURE}.get(word) or self._problem(payload)
         if code:
             return FacilitatorAnswer(400, {"success": False, "errorReason": code, "transaction": ""})
         who = (authorization["from"], authorization["nonce"])
@@ -307,7 +308,7 @@ class PaidDoor(ExecutionReads):
                     "wallet": self.settings.worker_wallet,
                 },
             },
-            "task": {"description": "t", "capability": capability},
+            "task": {"description": "t", "capability": capability, **changes.get("task", {})},
             "terms": {
                 "price": {"amount": "0.02" if early else "0.01", "currency": "USDC", "network": "base"},
                 "deadline": iso(now + 6 * 3600 * SECOND),
@@ -372,9 +373,9 @@ class PaidDoor(ExecutionReads):
         """The process that held the lease dies."""
         self.parts.store.requeue(execution.id, execution.fence, "process_lost", crashed=b"{}", overtime=b"{}")
 
-    def refuse(self, id: str) -> None:
+    def refuse(self, id: str, how: str = "no") -> None:
         """The facilitator refuses a settlement, and the clock sees on the chain that nothing moved."""
-        self.facilitator.planned["settle"].append("no")
+        self.facilitator.planned["settle"].append(how)
         self.settle(id)
         self.clock_settler.settle(id)
 

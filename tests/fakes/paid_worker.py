@@ -96,7 +96,9 @@ class PaidWorker(ExecutionReads):
 
     def _ready(self) -> bool:
         lanes = all(self.parts.store.takers(lane) for lane in ("express", "queue"))
-        return lanes and self.parts.store.clock_age() is not None
+        # Contracts older than the moment at which the clock first sees the store are held back for a while.
+        seen = self.client.exists(self.parts.keys.life)
+        return bool(lanes and seen and self.parts.store.clock_age() is not None)
 
     def stop_work(self) -> None:
         if self._work is not None:

@@ -10,9 +10,12 @@ import pytest
 import redis
 from flask import Flask
 
-from tests.fakes.paid_door import Deal, PaidDoor
+from tests.fakes.paid_door import Deal, PaidDoor, asked
+from tests.fakes.plain_buyer import PlainBuyer
+from tests.fakes.seeker import FlaskDoor, Seeker, signed_payment
 from tests.web_app import application
 from worker.core.agent_keys import agent_keys
+from worker.hiring.task import Task, TaskInput
 from worker.local.valkey import EmbeddedStore
 
 AGENT, RUNNER = "keyed-agent", "keyed-runner"
@@ -30,13 +33,16 @@ ANYBODY = {
     "seeker",
     "other seeker",
     "payment alone",
+    "task token",
+    "signed-in payer",
 }
 OPERATOR = {"operator"}
 AGENTS = {"operator", "agent key"}
 RUNNERS = {"operator", "runner key"}
 AGENTS_AND_RUNNERS = AGENTS | RUNNERS
 KERNELS = {"kernel"}
-SEEKER = {"seeker"}
+# Whoever bought the task: by contract, by a plain purchase's token, or signed in as its payer.
+SEEKER = {"seeker", "task token", "signed-in payer"}
 # A contract is the credential, but any caller may ask what a contract buys.
 SEEKERS = {"seeker", "other seeker"}
 
@@ -53,6 +59,9 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/llms.txt"): ANYBODY,
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,
+    # Nobody sells `chat` here; where it is on sale, anybody may buy it.
+    ("GET", "/v1/chat/completions"): set(),
+    ("POST", "/v1/chat/completions"): set(),
     ("GET", "/health"): ANYBODY,
     ("GET", "/v0/health"): ANYBODY,
     ("GET", "/v0/ready"): ANYBODY,
@@ -66,8 +75,7 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/tasks/<task_id>"): SEEKER,
     ("DELETE", "/tasks/<task_id>"): SEEKER,
     ("GET", "/tasks/<task_id>/evidence"): SEEKER,
-    # A wallet's purchases; only the wallet's signature grants access.
-    ("GET", "/tasks"): set(),
+    ("GET", "/tasks"): {"signed-in payer"},
     ("GET", "/stream/<task_id>"): SEEKER,
     ("GET", "/files/<execution_id>/<which>/<token>/<name>"): set(),
     ("GET", "/capabilities"): KERNELS,
@@ -102,6 +110,7 @@ QUERIES = {
 }
 BODIES = {
     "/execute": {"task_id": "t", "execution_id": "e", "attempt_id": "a"},
+    "/v1/chat/completions": {"model": "chat", "messages": [{"role": "user", "content": "hello"}]},
     "/v0/executions": {"agent_id": "echo", "input": {}},
     "/v0/executions/<id>/signal": {"signal_type": "x"},
     "/v0/runners/<path:id>/tools": {"tools": []},
@@ -122,12 +131,14 @@ WHO = {
 
 @dataclass
 class Site:
-    """The application, a seeker with a task, and a second seeker."""
+    """The application, a seeker with a task, a second seeker, and a wallet with a plain purchase."""
 
     app: Flask
     paid_door: PaidDoor
     mine: Deal
     other: Deal
+    buyer: PlainBuyer
+    bought: Task
 
     def headers(self, credential: str) -> dict[str, str]:
         token = self.paid_door.settings.kernel_token
@@ -146,19 +157,29 @@ class Site:
             "seeker": {"X-Contract-ID": self.mine.document["contract_id"]},
             "other seeker": {"X-Contract-ID": self.other.document["contract_id"]},
             "payment alone": payment,
+            "task token": {"Authorization": f"Bearer {self.bought.contract.terms.contract_id}"},
+            "signed-in payer": {},
         }[credential]
+
+    def task_id(self, credential: str) -> str:
+        """The task that a seeker's credential opens."""
+        plain = credential in ("task token", "signed-in payer")
+        return self.bought.execution.id if plain else self.mine.id or ""
 
     def passes(self, method: str, rule: str, credential: str) -> bool:
         """Whether the route serves this caller, including with a complaint about the request."""
         path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
         for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
-            path = path.replace(name, self.mine.id or "")
+            path = path.replace(name, self.task_id(credential))
         for name in ("<which>", "<token>", "<name>"):
             path = path.replace(name, "x" * 32)
+        headers = self.headers(credential)
+        if credential == "signed-in payer":  # a proof is valid once
+            headers["SIGN-IN-WITH-X"] = self.buyer.proof()
         answer = self.app.test_client().open(
             path,
             method=method,
-            headers=self.headers(credential),
+            headers=headers,
             query_string=QUERIES.get(rule),
             json=BODIES.get(rule, {}) if method in ("POST", "PUT") else None,
             buffered=False,
@@ -184,7 +205,16 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         entries = agent_keys(f"agent:{AGENT}:{KEYS[AGENT]},runner:{RUNNER}:{KEYS[RUNNER]}:t")
         settings = replace(paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries)
         with application(settings) as app:
-            yield Site(app, paid_door, mine, other)
+            seeker = Seeker(FlaskDoor(app), now=lambda: paid_door.now() / 1e6)
+            yield Site(app, paid_door, mine, other, PlainBuyer(seeker), bought(paid_door, seeker.key))
+
+
+def bought(paid_door: PaidDoor, key: str) -> Task:
+    """A purchase at the plain door."""
+    body, buying = TaskInput.of({"do": "ok"}), paid_door.parts.buying
+    quote = asked(lambda: buying.buy("echo", body, {}))
+    payment = signed_payment(quote.offer.payment_required(""), key, paid_door.now() / 1e6)
+    return buying.buy("echo", body, {"PAYMENT-SIGNATURE": payment})
 
 
 def routes(app: Flask) -> set[tuple[str, str]]:

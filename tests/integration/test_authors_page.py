@@ -48,6 +48,9 @@ def test_every_agent_on_the_page_does_what_is_said() -> None:
     """Streams, waits, models and swarm tasks behave as the page describes."""
     assert run("tale", {"hero": "a cat"}).said == "Once upon a time there was a cat. "
     assert run("checked", {"text": "x"}, signals={"review": {}}).output == "x"
+    bought = {name: run(name, {"text": "so it goes " * 30}) for name in ("digest", "digest-long")}
+    assert [len(each.output.split()) for each in bought.values()] == [20, 60]
+    assert [each.charge for each in bought.values()] == ["0.03", "0.08"]
     answers = iter(["five seven five"])
     assert run("haiku", {"topic": "tests"}, tools={"model.ask": lambda url, prompt: next(answers)}).output
     sure = run("critic", {"prompt": "a text that is long enough"}, stage="EXPLORE").output

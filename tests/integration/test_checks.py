@@ -26,9 +26,9 @@ from worker.queue.checks import (
     MOST_WAITING,
     PAID_CPU,
     UNPROVEN_CPU,
-    Caller,
+    CheckOutcome,
     CheckQueue,
-    CheckResult,
+    CheckRequester,
 )
 from worker.queue.presence import Presence
 from worker.store.client import connect_blocking
@@ -54,16 +54,20 @@ class Place:
     def open(self) -> None:
         self.store.sign_on(LANE, "a-check-process")
 
-    def ask(self, kind: str, input: Any = None, caller: Caller | None = None) -> CheckResult | Problem:
+    def ask(
+        self, kind: str, input: Any = None, requester: CheckRequester | None = None
+    ) -> CheckOutcome | Problem:
         try:
-            return self.queue.ask(kind, input, caller or Caller("192.0.2.1", "0xaa"))
+            return self.queue.ask(kind, input, requester or CheckRequester("192.0.2.1", "0xaa"))
         except Problem as refused:
             return refused
 
-    def run(self, kind: str, input: Any = None, caller: Caller | None = None) -> CheckResult | Problem:
+    def run(
+        self, kind: str, input: Any = None, requester: CheckRequester | None = None
+    ) -> CheckOutcome | Problem:
         """A check together with its process."""
-        found: list[CheckResult | Problem] = []
-        in_threads(lambda: found.append(self.ask(kind, input, caller)), self.process._next)
+        found: list[CheckOutcome | Problem] = []
+        in_threads(lambda: found.append(self.ask(kind, input, requester)), self.process._next)
         return found[0]
 
     def spent(self, account: str) -> int:
@@ -93,7 +97,7 @@ def _place(client: redis.Redis, valkey: EmbeddedStore) -> Iterator[Place]:
 def test_a_check_is_answered_and_leaves_nothing(place: Place) -> None:
     """The first poll returns the result, and the unused time is credited back."""
     place.open()
-    assert place.run("double", 21) == CheckResult(answer={"value": 42})
+    assert place.run("double", 21) == CheckOutcome(answer={"value": 42})
     assert place.spent("network:192.0.2.1") < MICROSECONDS // 2
     left = {key.decode() for key in place.client.keys("w:check*")}
     accounts = ("network:192.0.2.1", "wallet:0xaa", "unproven")
@@ -105,10 +109,10 @@ def test_a_refusal_and_a_bug_look_different(place: Place) -> None:
     """The author's own message is passed on; a bug's message goes to the log only."""
     place.open()
     refused = place.run("refuse")
-    assert isinstance(refused, CheckResult) and refused.problem is not None
+    assert isinstance(refused, CheckOutcome) and refused.problem is not None
     assert (refused.problem["error"], refused.problem["details"]) == ("odd", {"field": "n"})
     bug = place.run("break")
-    assert isinstance(bug, CheckResult) and bug.problem is not None
+    assert isinstance(bug, CheckOutcome) and bug.problem is not None
     assert bug.problem["code"] == "INTERNAL_ERROR" and "secret" not in str(bug)
 
 
@@ -118,7 +122,7 @@ def test_an_endless_check_costs_a_second_of_cpu_time(place: Place, monkeypatch: 
     monkeypatch.setattr(checks_module, "PATIENCE", 60.0)
     monkeypatch.setattr("worker.queue.check_process.WALL_SECONDS", 50.0)
     place.open()
-    assert place.run("hang") == CheckResult(too_long=True)
+    assert place.run("hang") == CheckOutcome(too_long=True)
     assert place.spent("network:192.0.2.1") >= 0.8 * MICROSECONDS
 
 
@@ -136,20 +140,20 @@ def test_budgets_are_by_caller(place: Place, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(checks_module, "PATIENCE", 0.0)
     place.open()
 
-    def code(caller: Caller) -> str:
-        refused = place.ask("double", 1, caller)
+    def code(requester: CheckRequester) -> str:
+        refused = place.ask("double", 1, requester)
         assert isinstance(refused, Problem)
         place.client.delete(place.keys.checks)
         return refused.code
 
-    same = [code(Caller("192.0.2.1", f"0x{n}")) for n in range(CALLER_CPU + 1)]
+    same = [code(CheckRequester("192.0.2.1", f"0x{n}")) for n in range(CALLER_CPU + 1)]
     assert same == ["WORKER_BUSY"] * CALLER_CPU + ["RATE_LIMITED"]
-    wallet = [code(Caller(f"192.0.3.{n}", "0xbb")) for n in range(CALLER_CPU + 1)]
+    wallet = [code(CheckRequester(f"192.0.3.{n}", "0xbb")) for n in range(CALLER_CPU + 1)]
     assert wallet == ["WORKER_BUSY"] * CALLER_CPU + ["RATE_LIMITED"]
-    others = [code(Caller(f"192.0.4.{n}", f"0xc{n}")) for n in range(UNPROVEN_CPU)]
+    others = [code(CheckRequester(f"192.0.4.{n}", f"0xc{n}")) for n in range(UNPROVEN_CPU)]
     assert others[-1] == "RATE_LIMITED"
-    assert code(Caller("192.0.5.1", "0xdd", paid=True)) == "WORKER_BUSY"
-    signed = [code(Caller(wallet="0xee", paid=True, signed=True)) for _ in range(PAID_CPU + 1)]
+    assert code(CheckRequester("192.0.5.1", "0xdd", paid=True)) == "WORKER_BUSY"
+    signed = [code(CheckRequester(wallet="0xee", paid=True, signed=True)) for _ in range(PAID_CPU + 1)]
     assert signed == ["WORKER_BUSY"] * PAID_CPU + ["RATE_LIMITED"], "one payment buys no whole process"
 
 
@@ -158,9 +162,9 @@ def test_the_queue_is_short_and_payers_come_first(place: Place, monkeypatch: pyt
     monkeypatch.setattr(checks_module, "PATIENCE", 0.0)
     place.open()
     for n in range(MOST_WAITING - 1):
-        place.ask("double", n, Caller(f"192.0.2.{n}"))
-    place.ask("double", 99, Caller("192.0.2.99", "0xpaid", paid=True))
-    place.ask("double", 100, Caller("192.0.2.100", "0xpaid", paid=True))
+        place.ask("double", n, CheckRequester(f"192.0.2.{n}"))
+    place.ask("double", 99, CheckRequester("192.0.2.99", "0xpaid", paid=True))
+    place.ask("double", 100, CheckRequester("192.0.2.100", "0xpaid", paid=True))
     assert place.client.llen(place.keys.checks) == MOST_WAITING
     first = place.queue.take(1.0)
     assert first is not None and first.input == 99

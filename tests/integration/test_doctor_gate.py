@@ -28,6 +28,9 @@ from worker.local.valkey import EmbeddedStore, free_port
 WRONG, REFUSED, UNREACHABLE, UNKNOWN = 1, 2, 3, 4
 DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 OTHER_CHAIN = b'{"jsonrpc":"2.0","id":0,"result":"0x1"}'
+OPERATORS = "e8Ru1QyW0zXn6TbD4kLmS9vJc3PfHg7A"
+# The first account of a development chain.
+ANVIL = "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"
 AGENT = "from worker import agent\n@agent('gate-{name}', price={price})\ndef run(job):\n    return {{}}\n"
 
 
@@ -83,7 +86,7 @@ def _services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
             "FACILITATOR_URL": facilitator.url,
             "RPC_URL": chain.url,
             "SECRET_KEY": "Vn2rXo0sT9qLm4wYb7KcJ8dZf5hGp1aE",
-            "KERNEL_TOKEN": "e8Ru1QyW0zXn6TbD4kLmS9vJc3PfHg7A",
+            "KERNEL_TOKEN": OPERATORS,
             "FILES_URL": "s3://worker-files/shop",
             "WORKER_AGENTS": "worker.shipped",
             "WORKER_STATE_DIR": str(home / "state"),
@@ -201,6 +204,8 @@ MISTAKES: dict[str, tuple[dict[str, str], int, str, str]] = {
     "no limit for strangers": ({"LIMIT_UNKNOWN": "0"}, REFUSED, "LIMIT_UNKNOWN", "at least 1"),
     "real money in staging": ({"NETWORK": "base"}, REFUSED, "NETWORK", "test network"),
     "short secret": ({"SECRET_KEY": "Vn2rXo0sT9qL"}, REFUSED, "SECRET_KEY", "32 characters"),
+    "one secret for two": ({"SECRET_KEY": OPERATORS}, REFUSED, "KERNEL_TOKEN", "another value"),
+    "published key": ({"WORKER_KEY": ANVIL}, REFUSED, "WORKER_KEY", "published with a development chain"),
     "dyno without a bucket": ({"DYNO": "web.1", "FILES_URL": "var/files"}, REFUSED, "FILES_URL", "s3://"),
 }
 
@@ -260,7 +265,7 @@ def test_a_mistyped_name_beside_the_right_one_is_not_ours(deployment: Deployment
 
 def test_a_refused_start_tells_the_mistyped_name_too(deployment: Deployment) -> None:
     """A typo is often why a setting is missing: one report names both."""
-    code, said = deployment.doctor(KERNEL_TOKEN="", KERNEL_TOKNE="e8Ru1QyW0zXn6TbD4kLmS9vJc3PfHg7A")
+    code, said = deployment.doctor(KERNEL_TOKEN="", KERNEL_TOKNE=OPERATORS)
     assert code == REFUSED
     assert {"KERNEL_TOKEN", "KERNEL_TOKNE"} == {each["name"] for each in said["findings"]}
     assert "e8Ru1Qy" not in json.dumps(said)

@@ -372,9 +372,9 @@ class TestDiskFiles(FilesContract):
                 print(refusal.code, refusal.message)
             """,
         )
-        logged, told = child.communicate(timeout=60)[0].splitlines()
+        logged, printed = child.communicate(timeout=60)[0].splitlines()
         assert "files.storage_failed" in logged and "errno=27" in logged
-        assert told.startswith("STORAGE_UNAVAILABLE file storage is unavailable")
+        assert printed.startswith("STORAGE_UNAVAILABLE file storage is unavailable")
         assert _stored(files) == [] and list((files.directory / "tmp").iterdir()) == []
 
     def test_processes_share_the_directory(self, files: DiskFiles) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import pytest
 import redis
 
@@ -43,6 +46,19 @@ class FoundSetup(ComparisonSetup):
         self.compare()
         return self.found.listed()[-1]
 
+    @contextmanager
+    def process_dies(self) -> Iterator[None]:
+        """What is done inside ends at the settler's first checkpoint."""
+
+        def dies(point: str) -> None:
+            raise RuntimeError(point)
+
+        settler = self.ledger_setup.settler
+        checkpoint, settler.checkpoint = settler.checkpoint, dies
+        with pytest.raises(RuntimeError):
+            yield
+        settler.checkpoint = checkpoint
+
     def outcomes(self) -> list[str]:
         return [each.outcome for each in self.found.listed()]
 
@@ -82,15 +98,8 @@ def test_refunded_money_goes_back_to_its_payer_once(setup: FoundSetup) -> None:
 def test_interrupted_refund_is_finished_by_the_next_command(setup: FoundSetup) -> None:
     """If the process dies between the decision and its refund, the same command completes it."""
     listed = setup.lands()
-    settler = setup.ledger_setup.settler
-
-    def dies(point: str) -> None:
-        raise RuntimeError(point)
-
-    checkpoint, settler.checkpoint = settler.checkpoint, dies
-    with pytest.raises(RuntimeError):
+    with setup.process_dies():
         setup.decisions.refund(listed)
-    settler.checkpoint = checkpoint
     assert setup.ledger_setup.sums.get("refunds_due", 0) == 0 and setup.balanced() == []
     assert setup.decisions.refund(setup.decisions.find(listed.transaction)) == "refund"
     assert setup.ledger_setup.sums["refunds_due"] == PRICE and setup.balanced() == []
@@ -166,15 +175,8 @@ def test_interrupted_binding_is_finished_by_the_same_command(setup: FoundSetup) 
     for each in (paid, other):
         setup.refuse(each, sealed=True)
     listed = setup.lands()
-    settler = setup.ledger_setup.settler
-
-    def dies(point: str) -> None:
-        raise RuntimeError(point)
-
-    checkpoint, settler.checkpoint = settler.checkpoint, dies
-    with pytest.raises(RuntimeError):
+    with setup.process_dies():
         setup.decisions.bind_to_execution(listed, paid.id)
-    settler.checkpoint = checkpoint
     again = setup.decisions.find(listed.transaction)
     with pytest.raises(Conflict):
         setup.decisions.bind_to_execution(again, other.id)

@@ -17,8 +17,8 @@ from worker.payments.leg_authorization import fee_subject, leg_nonce
 from worker.payments.leg_ledger import CONFIRM_US, LEG_WINDOW_S, LegLedger
 from worker.payments.leg_runner import FeeRules, LegRunner
 from worker.x402.networks import BASE, BASE_SEPOLIA
-from worker.x402.receipts import refund_digest
-from worker.x402.typed_data import transfer_digest
+from worker.x402.receipts import REFUND, REFUND_DOMAIN
+from worker.x402.typed_data import digest, transfer_digest
 from worker.x402.wire import restore
 
 HOUR_US = 3_600_000_000
@@ -135,8 +135,9 @@ def test_settled_refund_has_a_signed_receipt(setup: LegSetup) -> None:
     assert payment is not None
     assert (payload["payment"], payload["refund"]) == (payment.transaction, receipt.transaction)
     assert payload["amount"] == "10000" and payload["reason"] == "service_defective"
-    assert payload["contract"] == "sha256:" + "ab" * 32 and payload["payer"] == SEEKER.lower()
-    assert recover_digest(refund_digest(payload), bytes.fromhex(signed["signature"][2:])) == WORKER
+    assert payload["contract"] == "sha256:" + "ab" * 32 and payload["payer"] == SEEKER
+    receipt_digest = digest(REFUND_DOMAIN, REFUND, payload)
+    assert recover_digest(receipt_digest, bytes.fromhex(signed["signature"][2:])) == WORKER
 
 
 def test_duplicate_payment_is_refunded(setup: LegSetup) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,16 @@ from flask.testing import FlaskClient
 
 from tests.engine import Engine
 from tests.fakes.ledger_setup import PRICE, LedgerSetup
+from tests.fakes.stub_server import StubServer
 from tests.integration.test_ops_door import samples
+from tests.integration.test_outbox import HOUR, NOTICE, OutboxSetup
 from tests.web_app import TOKEN, application, settings_for
+from worker.cli import parser_of
 from worker.core.states import Lane
 from worker.doors.metrics import FAMILIES, HISTOGRAMS
-from worker.local.valkey import EmbeddedStore
+from worker.local.valkey import EmbeddedStore, free_port
+from worker.parts.paid import count_facilitator_failure
+from worker.payments.facilitator import HttpFacilitator
 from worker.payments.gauges import SUMS
 from worker.store.request_counts import LATENCIES_US
 
@@ -90,6 +96,35 @@ def test_waiting_and_working_are_timed(http: FlaskClient, engine: Engine) -> Non
     assert found['worker_http_request_seconds_bucket{endpoint="ops.health",le="+Inf"}'] == 1
 
 
+def test_facilitator_failures_are_counted_and_refusals_are_not(http: FlaskClient) -> None:
+    """No connection and an HTTP error are failures; a refusal is an answer."""
+    counted = partial(HttpFacilitator, count_failure=count_facilitator_failure)
+    counted(f"http://127.0.0.1:{free_port()}").supported()
+    with (
+        StubServer(502, b"<html>") as broken,
+        StubServer(400, b'{"errorReason":"invalid_scheme"}') as refuses,
+    ):
+        counted(broken.url).settle({}, {})
+        counted(refuses.url).settle({}, {})
+    found = metrics(http)
+    assert found['worker_facilitator_failures_total{call="supported"}'] == 1
+    assert found['worker_facilitator_failures_total{call="settle"}'] == 1
+
+
+def test_hosts_that_refuse_webhooks_are_counted_for_a_day(http: FlaskClient, client: redis.Redis) -> None:
+    """A host counts from its first failure until it takes one, or nothing is sent to it for a day."""
+    post = OutboxSetup(client)
+    post.outbox.add("x", [NOTICE])
+    post.fail()
+    assert metrics(http)["worker_webhooks_failing"] == 1
+    post.advance(25 * HOUR)
+    assert metrics(http)["worker_webhooks_failing"] == 0
+    post.fail()
+    assert metrics(http)["worker_webhooks_failing"] == 1
+    post.fail(outcome="ok")
+    assert metrics(http)["worker_webhooks_failing"] == 0
+
+
 def test_scripts_and_processes_count_in_the_same_buckets() -> None:
     """The bounds are defined once for the engine's scripts and once for Python, and are equal."""
     script = (ROOT / "worker/engine/lua/_engine.lua").read_text()
@@ -123,10 +158,13 @@ def test_every_metric_is_shown_or_watched() -> None:
 
 
 def test_each_alert_says_what_to_do() -> None:
-    """An alert has a severity and a sentence that names a command, a log or what to start."""
+    """An alert has a severity and a sentence that names a command that exists, a log or what to start."""
     for rule in yaml.safe_load((MONITORING / "alerts.yaml").read_text())["groups"][0]["rules"]:
         assert rule["labels"]["severity"] in ("page", "warn")
-        assert re.search(r"`python -m worker|log|[Ss]tart more", rule["annotations"]["summary"]), rule
+        told = rule["annotations"]["summary"]
+        assert re.search(r"`python -m worker|log|[Ss]tart more", told), rule
+        for command in re.findall(r"`python -m worker (.+?)`", told):
+            assert parser_of().parse_args(command.split()).handler, rule
 
 
 def test_the_dashboard_is_one_that_grafana_imports() -> None:

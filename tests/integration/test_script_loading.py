@@ -34,28 +34,30 @@ def _scripts(client: redis.Redis, tmp_path: Path) -> Scripts:
 def test_10000_keys_and_arguments_are_passed(scripts: Scripts) -> None:
     """Key lists and the argument list take 10,000 entries each, in order and kept apart."""
     tools = [f"tool {at}" for at in range(10_000)]
-    indexes = [f"w:index {at}" for at in range(10_000)]
+    indexes = [f"index {at}" for at in range(10_000)]
     rest = [str(at) for at in range(10_000)]
     found = scripts.value("lists", first="a", rest=rest, tools=tools, indexes=indexes)
-    last = [Keys().jobs(tools[-1]).encode(), b"w:index 9999", b"9999"]
+    last = [Keys().jobs(tools[-1]).encode(), b"index 9999", b"9999"]
     assert found == [10_000, 10_000, b"a", 10_000, *last]
 
 
 def test_empty_lists_are_passed(scripts: Scripts) -> None:
+    """A script gets empty tables for empty lists of keys and arguments."""
     found = scripts.value("lists", first="a", rest=[], tools=[], indexes=[])
     assert found[:4] == [0, 0, b"a", 0]
 
 
-@pytest.mark.parametrize("wrong", ["w:turns", Keys().jobs("t"), "w:index"])
+@pytest.mark.parametrize("wrong", ["w:turns", Keys().jobs("t"), "index"])
 def test_wrong_key_type_stops_before_any_write(client: redis.Redis, scripts: Scripts, wrong: str) -> None:
     """For one key or one of a list, the script fails and nothing is written."""
     client.set(wrong, "text")
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        scripts.value("lists", first="a", rest=[], tools=["t"], indexes=["w:index"])
+        scripts.value("lists", first="a", rest=[], tools=["t"], indexes=["index"])
     assert client.keys("*") == [wrong.encode()]
 
 
 def test_forgotten_script_is_sent_again(client: redis.Redis, scripts: Scripts) -> None:
+    """After the store has dropped its scripts, calls and batches succeed as before."""
     call = scripts.call("lists", first="a", rest=[], tools=[], indexes=[])
     assert scripts.send(call) == scripts.send(call)
     client.script_flush()

@@ -152,11 +152,11 @@ def test_retry_gets_its_full_timeout(engine: Engine) -> None:
 def test_expired_step_fails_its_execution(engine: Engine) -> None:
     """The late step times out, its siblings are cancelled, the execution fails, with one correlation id."""
     execution = engine.running()
-    steps = [engine.begin(execution, f"t#{n}", timeout_us=(3 + n) * SECOND).text() for n in range(3)]
+    steps = [engine.begin(execution, f"t#{n}", timeout_us=(1 + n) * 60 * SECOND).text() for n in range(3)]
     done = engine.begin(execution, "t#9").text()
     end(engine, execution, done, "succeeded")
     assert engine.store.step_expire(execution.id, steps[0], ERROR) == "gone"
-    engine.advance(3.5)
+    engine.advance(90)
     due = engine.store.due(tree="t", retention_us=HOUR)
     assert due.steps == [(execution.id, steps[0])]
     assert engine.store.step_expire(execution.id, steps[0], ERROR) == "failed"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from tests.web_app import application, settings_for
 from worker.core.errors import Unavailable
 from worker.files.failures import SAMPLE
 from worker.files.health import BROKEN, StorageHealth
@@ -58,6 +59,17 @@ def test_a_directory_that_cannot_be_written_is_logged_and_counted(
     files.directory.unlink()
     assert health.check() == "ok"
     health.require()
+
+
+def test_ready_names_a_storage_that_fails(tmp_path: Path) -> None:
+    """An operator sees the failing check without reading the log."""
+    settings = settings_for("redis://127.0.0.1:1/0", tmp_path)
+    with application(settings) as app:
+        directory = Path(settings.files_url)
+        shutil.rmtree(directory)
+        directory.write_text("in the way")
+        found = app.test_client().get("/ready").get_json()
+    assert found["checks"]["files"] == BROKEN and "files" in found["failing"]
 
 
 def test_a_disk_with_too_little_space_is_full(tmp_path: Path) -> None:

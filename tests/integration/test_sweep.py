@@ -21,8 +21,8 @@ from tests.waiting import eventually
 from worker.core.errors import Unavailable
 from worker.files.s3 import S3Files
 from worker.files.store import DiskFiles, Files
+from worker.files.sweep import EVERY_US, SPARE_SECONDS, FileSweep
 from worker.queue.clock import Clock
-from worker.queue.sweep import EVERY_US, SPARE_SECONDS, FileSweep
 
 LONGEST = 600.0
 

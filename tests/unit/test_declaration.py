@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.published_catalog import PublishedCatalog
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability, Registry
-from worker.capabilities.serving import Served
 from worker.core.settings import Settings
 from worker.hiring.manifest import Manifest
 from worker.x402.networks import BASE_SEPOLIA
@@ -148,19 +148,6 @@ def test_sold_capability_needs_a_valid_name() -> None:
     assert set(registry.capabilities) == {"Team.Helper"}
 
 
-class FakeServing:
-    """One published catalog."""
-
-    def __init__(self, held: bytes) -> None:
-        self.held = held
-
-    def publish(self, tree: str, description: str) -> bool:
-        return True
-
-    def read(self) -> Served:
-        return Served((self.held,))
-
-
 @pytest.mark.parametrize(
     "bad",
     ['{"name":"bad","price":"0,05"}', '{"name":"bad","price":0.05}', '{"price":"1"}', "7", '{"name":[]}'],
@@ -168,7 +155,7 @@ class FakeServing:
 def test_invalid_capability_does_not_hide_the_others(bad: str) -> None:
     """The entry may come from another version of the worker; the other capabilities stay on sale."""
     held = f'[{{"name":"good","price":"0.05"}},{bad},{{"name":"late","price":"1"}}]'
-    catalog = Catalog(FakeServing(held.encode()))
+    catalog = Catalog(PublishedCatalog(held.encode()))
     manifest = Manifest(Settings(), catalog, BASE_SEPOLIA, None)
     sold = [each["name"] for each in manifest.document()["capabilities"]]
     assert sold == ["good", "late"]

@@ -37,10 +37,10 @@ def test_architecture_diagram_shows_every_room() -> None:
 
 def test_all_import_forms_are_found(tmp_path: Path) -> None:
     """Imports inside functions and for types count too; those within a room do not."""
-    package = tmp_path / "house"
+    package = tmp_path / "package"
     for room, text in {
-        "top": "def f():\n    from house.middle import x",
-        "middle": "if TYPE_CHECKING:\n    import house.ground.y\nfrom house.middle import z",
+        "top": "def f():\n    from package.middle import x",
+        "middle": "if TYPE_CHECKING:\n    import package.ground.y\nfrom package.middle import z",
         "ground": "import os",
     }.items():
         (package / room).mkdir(parents=True)

@@ -12,15 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.core.evm import is_bytes32
+from worker.payments.fees import FeeSplit, split_fee
 from worker.payments.leg import LegKind, LegState
 from worker.payments.leg_authorization import (
-    FeeSplit,
     fee_subject,
     leg_authorization,
     leg_nonce,
     leg_payload,
     leg_requirements,
-    split_fee,
 )
 from worker.x402.headers import encode
 from worker.x402.networks import BASE, BASE_SEPOLIA

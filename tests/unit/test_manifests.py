@@ -106,6 +106,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("text", REFUSED.values(), ids=list(REFUSED))
 def test_invalid_manifest_lines_are_refused(text: str) -> None:
+    """The error begins with the script's name."""
     with pytest.raises(BadManifest, match=r"^s: "):
         read_manifest("s", text)
 
@@ -118,6 +119,7 @@ def test_undeclared_key_is_refused() -> None:
 
 
 def test_unused_key_is_detected() -> None:
+    """A declared key that the script does not use is named."""
     text = script(keys="log record") + "\nreturn LOG"
     assert unused_keys(read_manifest("s", text), text, []) == {"RECORD"}
 
@@ -143,6 +145,7 @@ def test_used_shared_functions_are_included(shared: Path) -> None:
 
 
 def test_keys_used_by_shared_functions_must_be_declared(shared: Path) -> None:
+    """The keys of a shared function count, also when another shared function calls it."""
     with pytest.raises(BadManifest, match="RECORD"):
         source(script(args="id") + "\nreturn outer()", shared)
 

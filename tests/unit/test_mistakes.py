@@ -139,7 +139,7 @@ def test_a_project_finds_its_modules_from_any_command(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
         )
-        assert (done.returncode, done.stdout) == (0, "1 agents: mine\n"), done.stderr
+        assert (done.returncode, done.stdout) == (0, "1 agent: mine\n"), done.stderr
 
 
 def test_a_table_for_no_agent_is_noted(tmp_path: Path) -> None:

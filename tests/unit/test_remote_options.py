@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.fakes.published_catalog import PublishedCatalog
 from worker.capabilities.catalog import Catalog, describe, offered
 from worker.capabilities.declare import Registry
 from worker.capabilities.overrides import load_overrides
-from worker.capabilities.serving import Served
 from worker.core.settings import BadStart, Settings
 from worker.hiring.manifest import Manifest
 from worker.x402.networks import BASE_SEPOLIA
@@ -34,19 +34,6 @@ inline = true
 SCHEMA = {"type": "object", "required": ["text"]}
 
 
-class FakeServing:
-    """One published catalog."""
-
-    def __init__(self, held: bytes) -> None:
-        self.held = held
-
-    def publish(self, tree: str, description: str) -> bool:
-        return True
-
-    def read(self) -> Served:
-        return Served((self.held,))
-
-
 @pytest.fixture(name="config")
 def _config(tmp_path: Path) -> Path:
     (tmp_path / "schemas").mkdir()
@@ -62,7 +49,7 @@ def test_a_remote_agent_is_declared_in_full(config: Path) -> None:
     assert (declared.settle, declared.attempts, declared.tags) == ("before_work", 2, ("language", "french"))
     assert declared.output_schema == SCHEMA and declared.inline
     held = json.dumps([describe(declared)]).encode()
-    catalog = Catalog(FakeServing(held))
+    catalog = Catalog(PublishedCatalog(held))
     assert catalog.get("translate") == declared
     [sold] = Manifest(Settings(), catalog, BASE_SEPOLIA, None).document()["capabilities"]
     assert sold["description"] == "Translates English into French."

@@ -395,6 +395,9 @@ def test_production_refuses_local_settings(name: str, text: str) -> None:
         ("WORKER_KEY", KEY),
         ("WORKER_KEY", "0x" + "0" * 63 + "7"),
         ("WORKER_KEY", "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"),
+        ("SIGNING_KEY", KEY),
+        ("SIGNING_KEY", PRODUCTION_KEY),
+        ("SIGNING_KEY", "0xac0974bec39a17e36ba4a6b4d238ff944bacb478cbed5efcae784d7bf4f2ff80"),
         ("SECRET_KEY", "s" * 40),
         ("SECRET_KEY", "abcdefgh" * 5),
         ("SECRET_KEY", "abcdefghijklmnopqrstuvwxyz0123456789"),
@@ -414,6 +417,13 @@ def test_production_refuses_secrets_that_others_may_know(name: str, text: str) -
         Settings.load({**PRODUCTION, name: text})
     assert {problem.name for problem in caught.value.problems} == {name}
     assert text.removeprefix("a:") not in str(caught.value)
+
+
+def test_every_secret_of_the_worker_is_checked_and_hidden_from_authors() -> None:
+    """A new secret setting is compared with the others and removed before author code is imported."""
+    issued_elsewhere = {"REDIS_URL", "RPC_URL", "CDP_API_KEY_ID", "CDP_API_KEY_SECRET"}
+    secret = {each.name.upper() for each in dataclasses.fields(Settings) if each.metadata["secret"]}
+    assert Settings.load({}).own_secrets().keys() == secret - issued_elsewhere
 
 
 def test_random_secrets_are_strong() -> None:

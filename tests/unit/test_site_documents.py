@@ -154,6 +154,19 @@ def test_openapi_has_a_path_with_price_and_schema_for_each_capability() -> None:
         assert all(isinstance(each.get("security"), list) for each in verbs.values()), path
 
 
+def test_the_chat_door_is_shown_where_chat_is_on_sale() -> None:
+    """Its path has the price of `chat` and llms.txt its base URL; without `chat` neither names it."""
+    chat = Capability("chat", price="0.05", model="m-1")
+    publisher = Publisher("https://worker.example")
+    shown = json.loads(seeker_document(publisher, [WORDS, chat]))["paths"]
+    offer = shown["/v1/chat/completions"]["post"]["x-payment-info"]["offers"][0]
+    assert offer["amount"] == "50000"
+    text = documents().llms({**SOLD, "chat": chat})
+    assert "The base URL is https://worker.example/v1, the model `m-1`" in text
+    hidden = seeker_document(publisher, [WORDS]).decode() + documents().llms(SOLD)
+    assert "/v1" not in hidden and "ChatRequest" not in hidden
+
+
 def test_a_price_by_input_is_shown_with_its_bound() -> None:
     """Agents that budget in advance see the maximum, and no fixed price is shown."""
     priced = replace(WORDS, prices_input=True)

@@ -84,6 +84,27 @@ def test_tick_collects_and_sends() -> None:
     pool.close(5)
 
 
+def test_many_notices_go_out_in_one_tick() -> None:
+    """Threads that are free again take what is still due, without another tick."""
+    webhooks = FakeWebhooks(*(notice(f"of-{number}") for number in range(200)))
+    pool = WebhookPool(webhooks)
+    pool.chore(1)
+    until(lambda: len(webhooks.sent) == 200, "all of them")
+    assert webhooks.collected == [1]
+    pool.close(5)
+
+
+def test_one_buyers_notices_follow_each_other_in_one_tick() -> None:
+    """What had to wait for its buyer's share goes out when the calls before it have ended."""
+    webhooks = FakeWebhooks(*(notice(f"of-{number}") for number in range(3 * MOST_OF_ONE_WALLET)))
+    webhooks.sending = lambda each: time.sleep(0.2)
+    webhooks.receiver = lambda each: Receiver(each.execution, "one wallet")
+    pool = WebhookPool(webhooks)
+    pool.chore(1)
+    until(lambda: len(webhooks.sent) == 3 * MOST_OF_ONE_WALLET, "all of them")
+    pool.close(5)
+
+
 def test_slow_receiver_is_not_called_twice_at_once() -> None:
     """A notice with an open call is not sent again, and others are sent."""
     gate = threading.Event()

@@ -51,7 +51,7 @@ _STARTS = ("local", "dev", "work", "web", "check")
 _ADVICE: dict[type[Problem], str] = {
     BadRequest: "See `worker {command} --help`.",
     NotFound: "Check the id; `worker executions list` shows them all.",
-    Conflict: "See how it stands: `worker {show} EXECUTION`.",
+    Conflict: "Check its state: `worker {show} EXECUTION`.",
     Unavailable: "Try again in a moment; `worker doctor` says what is down.",
     Problem: "See the log; `worker doctor` checks the worker.",
 }

@@ -19,8 +19,12 @@ from worker.parts import Parts
 
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    agents = add_command(subparsers, "agents", run_agents, "what is offered, where it runs, what it costs")
-    agents.add_argument("agent", nargs="?", metavar="AGENT", help="one of them, with schemas and examples")
+    agents = add_command(
+        subparsers, "agents", run_agents, "list what is offered, where it runs and what it costs"
+    )
+    agents.add_argument(
+        "agent", nargs="?", metavar="AGENT", help="show one capability, with schemas and examples"
+    )
     agents.add_argument("--json", action="store_true", help="for other programs")
 
 

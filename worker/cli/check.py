@@ -28,7 +28,7 @@ def run_check(args: argparse.Namespace) -> int:
     if args.quiet:
         return 0
     names = sorted(name for name in loaded.capabilities if not name.startswith("_"))
-    print(f"{len(names)} agents: {', '.join(names)}")
+    print(f"{len(names)} {'agent' if len(names) == 1 else 'agents'}: {', '.join(names)}")
     for name in loaded.unused:
         near = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -45,7 +45,7 @@ def _greet(facts: dict[str, Any], state: Path) -> int:
 
     listed = WorkerClient(HttpTransport(), facts["url"]).manifest()["capabilities"]
     sold = {each["name"]: each for each in listed}
-    print(f"\n{facts['url']} sells {', '.join(sold) or 'nothing'}; saved changes are loaded, ^C ends it.")
+    print(f"\n{facts['url']} sells {', '.join(sold) or 'nothing'}; saved changes are loaded, ^C stops it.")
     name = next((name for name, each in sold.items() if "example_input" in each), None)
     if name is not None:
         worker, where = command_name(), shlex.quote(str(state))

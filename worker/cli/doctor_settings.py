@@ -52,9 +52,9 @@ def _alike(name: str) -> float:
 
 def _chat(environ: Mapping[str, str]) -> list[CheckResult]:
     """The chat agent needs both an address and a model; with only one it is not offered."""
-    given = [name for name in CHAT if environ.get(name, "").strip()]
-    missing = [name for name in CHAT[:2] if name not in given]
-    if not given or not missing:
+    configured = [name for name in CHAT if environ.get(name, "").strip()]
+    missing = [name for name in CHAT[:2] if name not in configured]
+    if not configured or not missing:
         return []
-    found = f"{' and '.join(given)} without {' and '.join(missing)}: the chat agent is not offered"
+    found = f"{' and '.join(configured)} without {' and '.join(missing)}: the chat agent is not offered"
     return [CheckResult("chat", "wrong", found, f"{' and '.join(missing)} too, or none of them")]

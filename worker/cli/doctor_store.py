@@ -69,9 +69,9 @@ def _owed(settings: Settings) -> CheckResult:
 
     parts = Parts(settings, "cli")
     found = attention(parts.leg_books, parts.audit_book, parts.listings)
-    told = "; ".join(f"{name}: {text}" for name, text in found.items())
+    summary = "; ".join(f"{name}: {text}" for name, text in found.items())
     expected = "every settlement proven on the chain, every refund and fee paid"
-    return CheckResult("money", "warn" if found else "ok", told or "nothing that waits for you", expected)
+    return CheckResult("money", "warn" if found else "ok", summary or "nothing that waits for you", expected)
 
 
 def _sentinels(settings: Settings) -> Iterator[CheckResult]:
@@ -90,8 +90,8 @@ def _sentinels(settings: Settings) -> Iterator[CheckResult]:
     expected = "three Sentinels or more, all of which name the same primary"
     fits = len(named) >= 3 and len(set(named)) == 1 and not silent
     level: Level = "wrong" if not named or "none" in " ".join(named) else "ok" if fits else "warn"
-    said = [f"{len(named)} of {len(address.hosts)} name {' and '.join(sorted(set(named))) or 'nobody'}"]
-    yield CheckResult("sentinels", level, "; ".join(said + silent), expected)
+    agreement = [f"{len(named)} of {len(address.hosts)} name {' and '.join(sorted(set(named))) or 'nobody'}"]
+    yield CheckResult("sentinels", level, "; ".join(agreement + silent), expected)
 
 
 def _unusable(where: str, error: redis.RedisError) -> CheckResult:

@@ -40,11 +40,11 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     listing.add_argument("--limit", type=int, default=20, metavar="N", help="how many (default: 20)")
     listing.add_argument("--cursor", default="", help="where to continue, as the last page ended")
 
-    show = command("show", show_execution, "one execution: its events, and why it failed or waits")
-    watch = command("watch", run_watch, "follow one to its end; the exit code is 0 if it completed")
+    show = command("show", show_execution, "show one execution: its events, and why it failed or waits")
+    watch = command("watch", run_watch, "follow one execution to its end; exit code 0 if it completed")
     watch.add_argument("--after", type=int, default=0, metavar="N", help="skip the first N events")
     watch.add_argument("--out", metavar="DIR", help="where delivered files are saved")
-    cancel = command("cancel", run_cancel, "end one; what was paid for it is refunded")
+    cancel = command("cancel", run_cancel, "cancel an execution; its payment is refunded")
     signal = command("signal", run_signal, "answer a wait: send a signal with a payload")
     approve = command("approve", run_approve, "allow or deny a tool call that waits for approval")
     for each in (show, watch, cancel, signal, approve):

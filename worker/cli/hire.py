@@ -74,7 +74,9 @@ def add(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         "--network", choices=[each.name for each in NETWORKS], help="pay on no other network than this"
     )
     hire.add_argument("--keep", metavar="DIR", help=f"where payments are kept (default: {PURCHASES})")
-    hire.add_argument("--new", action="store_true", help="hire anew even if such a hire is unfinished")
+    hire.add_argument(
+        "--new", action="store_true", help="start a new hire even if an identical one is unfinished"
+    )
     hire.add_argument("--plain-http", action="store_true", help="allow http:// on a network of your own")
     hire.add_argument("--json", action="store_true", help="print one JSON document: the result or the error")
     hire.set_defaults(handler=run_hire)
@@ -173,11 +175,11 @@ def _hire(
     unfinished = None if args.new else seeker.unfinished(args.url, order.capability, task_input)
     waiting = None if args.new or unfinished else seeker.correctable(args.url, order.capability)
     if waiting is not None:
-        view.line(f"an earlier input was refused ({waiting.ref}): this one goes out under its contract")
+        view.line(f"an earlier input was refused ({waiting.ref}): sending this one under its contract")
         return seeker.correct(waiting.ref, task_input)
     if unfinished is None:
         return seeker.hire(args.url, order, task_input)
-    view.line(f"this hire is unfinished ({unfinished.ref}): going on with it")
+    view.line(f"this hire is unfinished ({unfinished.ref}): continuing it")
     return seeker.resume(unfinished.ref)
 
 

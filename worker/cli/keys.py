@@ -76,10 +76,10 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     commands = keys.add_subparsers(dest="keys_command", required=True, metavar="COMMAND")
     new = commands.add_parser(
         "new",
-        help="make one; it is printed alone on standard output, what it is for beside it",
+        help="create a key; standard output gets only the key, standard error how to use it",
         description="Kinds: " + "; ".join(f"{name}: {kind.help}" for name, kind in KINDS.items()) + ".",
     )
-    new.add_argument("kind", choices=[*KINDS], help="what it is for")
+    new.add_argument("kind", choices=[*KINDS], metavar="|".join(KINDS), help="what it is for")
     new.add_argument("--out", metavar="FILE", help="write it to a new file that only you can read")
     new.set_defaults(handler=run_new)
 
@@ -108,5 +108,5 @@ def _write(key: str, path: Path) -> None:
             f"{str(path)!r} cannot be written ({fault.strerror})",
             field="--out",
             expected="the name of a file that does not exist, in a directory that does",
-            advice="Nothing was kept. Name another file.",
+            advice="The key was not saved. Choose another file.",
         ) from fault

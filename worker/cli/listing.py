@@ -9,7 +9,7 @@ from worker.cli.listing_checks import check_endpoint, holds
 from worker.cli.target import add_state, settings_for
 from worker.engine.events import iso
 from worker.parts import Parts
-from worker.payments.listings import Listing
+from worker.payments.listings import ListingStatus
 from worker.seeker.http import HttpTransport
 from worker.seeker.problems import plain
 
@@ -33,7 +33,7 @@ def run_listing(args: argparse.Namespace) -> int:
     transport = HttpTransport()
     sound = True
     for name in parts.manifest.for_sale():
-        listing = known.get(name, Listing(name))
+        listing = known.get(name, ListingStatus(name))
         url = parts.discovery.address(name)
         print(f"{name}  {url}")
         print(f"  {_status(listing)}; {_settled(listing)}")
@@ -45,10 +45,10 @@ def run_listing(args: argparse.Namespace) -> int:
     return 0 if sound else 1
 
 
-def _status(listing: Listing) -> str:
+def _status(listing: ListingStatus) -> str:
     when = f" at {iso(listing.at)}" if listing.at else ""
     return _STATUS.get(listing.status, listing.status) + when
 
 
-def _settled(listing: Listing) -> str:
+def _settled(listing: ListingStatus) -> str:
     return f"last paid for at {iso(listing.settled)}" if listing.settled else "never paid for"

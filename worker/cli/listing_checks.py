@@ -70,9 +70,11 @@ def _resource(document: Mapping[str, Any], url: str) -> Iterator[ListingCheck]:
     description = resource.get("description", "")
     long = f"{len(description)} characters" if len(description) > MAX_DESCRIPTION else ""
     yield ListingCheck("description", long or ("" if description else "empty"), required=False)
-    told = {name: resource[name] for name in ("serviceName", "tags", "iconUrl") if name in resource}
-    shown = service_metadata(told.get("serviceName", ""), told.get("tags", ()), told.get("iconUrl"))
-    dropped = [name for name in told if shown.get(name) != told[name]]
+    metadata = {name: resource[name] for name in ("serviceName", "tags", "iconUrl") if name in resource}
+    shown = service_metadata(
+        metadata.get("serviceName", ""), metadata.get("tags", ()), metadata.get("iconUrl")
+    )
+    dropped = [name for name in metadata if shown.get(name) != metadata[name]]
     yield ListingCheck("metadata", f"dropped: {', '.join(dropped)}" if dropped else "", required=False)
 
 

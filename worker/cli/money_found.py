@@ -18,8 +18,8 @@ def add_arguments(found: argparse.ArgumentParser) -> None:
     found.add_argument("--log-index", type=int, help="which transfer, where the transaction has several")
     decision = found.add_mutually_exclusive_group()
     decision.add_argument("--bind", metavar="ID", help="it pays for this execution, or for this contract")
-    decision.add_argument("--refund", action="store_true", help="it goes back to its payer")
-    decision.add_argument("--dismiss", action="store_true", help="it is no seeker's")
+    decision.add_argument("--refund", action="store_true", help="refund it to its payer")
+    decision.add_argument("--dismiss", action="store_true", help="it is not from a seeker")
 
 
 def found_lines(parts: Parts) -> Iterator[str]:

@@ -29,10 +29,10 @@ def add_command(
     help: str,
 ) -> argparse.ArgumentParser:
     """Add a command that looks into a worker's store."""
-    made = commands.add_parser(name, help=help)
-    add_state(made)
-    made.set_defaults(handler=handler)
-    return made
+    command = commands.add_parser(name, help=help)
+    add_state(command)
+    command.set_defaults(handler=handler)
+    return command
 
 
 def state_option(state: str | None) -> str:

@@ -181,7 +181,7 @@ def _decoder(faults: list[_Fault]) -> json.JSONDecoder:
 
 
 def _refuse_first_fault(value: Any, path: tuple[str | int, ...] = ()) -> None:
-    """Walks in document order, to the depth `_check_depth` allows, and rejects the first invalid item."""
+    """Walks in document order, to the depth that `parse` has allowed, and rejects the first invalid item."""
     if isinstance(value, _Fault):
         _refuse(value, path if value.key is None else (*path, value.key))
     elif isinstance(value, str):

@@ -220,6 +220,9 @@ SIGN_IN_REQUIRED 401 record
 SIGN_IN_INVALID 401 never
     The SIGN-IN-WITH-X header does not prove a wallet, or was used before.
     Sign a fresh challenge from GET /tasks or a 402.
+STILL_WORKING 504 record
+    The completion takes longer than the request waits; the work goes on, and so does its payment.
+    Read the task at poll_url with its task_token, or ask with stream=true.
 TOO_MANY_PAYMENTS 409 never
     Too many payments for this contract have failed.
     Draft a new contract.

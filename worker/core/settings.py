@@ -173,6 +173,7 @@ class Settings:
         """The operator's secrets by setting; keys as hex digits."""
         chosen = {
             "WORKER_KEY": (self.worker_key,),
+            "SIGNING_KEY": (self.signing_key,),
             "SECRET_KEY": (self.secret_key,),
             "ACCEPTED_SECRET_KEYS": self.accepted_secret_keys,
             "KERNEL_TOKEN": (self.kernel_token,),

@@ -48,7 +48,7 @@ def released(log: EventLog, id: str, after: int, *, sealed: bool) -> Iterator[li
 
 
 def _unsealed(log: EventLog, id: str, after: int, sent: int) -> Iterator[list[Event]]:
-    """Replays the log from where the reader has all of it; up to `told` it already has the open events.
+    """Replays the log from where the reader has all of it; up to `sent` it already has the open events.
 
     Held content is sent in order, so a reader whose last event was held content has all earlier ones.
     """

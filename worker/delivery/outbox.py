@@ -246,7 +246,8 @@ class Outbox:
             hosts = [_host(hooks, each.hook) for each, hooks in zip(notices, pipe.execute(), strict=True)]
         failing = self._client.hmget(self._keys.failing_hosts, hosts)
         return [
-            (host, told is not None) for host, told in zip(hosts, cast(list[object], failing), strict=True)
+            (host, failure is not None)
+            for host, failure in zip(hosts, cast(list[object], failing), strict=True)
         ]
 
     def begin(self, notice: Notice) -> tuple[int, int] | None:
@@ -257,7 +258,7 @@ class Outbox:
         return (int(reply[0]), int(reply[1])) if int(reply[0]) else None
 
     def end(self, notice: Notice, *, next_at: int | None, line: str, host: str, outcome: str) -> int:
-        """`what` is ok, gone, failed or dropped. Returns since when the host has been failing, or 0."""
+        """`outcome` is ok, gone, failed or dropped. Returns since when the host has been failing, or 0."""
         since = self._scripts.value(
             "notice_end",
             id=notice.execution,

@@ -187,7 +187,7 @@ class Webhooks:
         }
         if not shown["contract_id"]:  # a plain purchase has none
             del shown["contract_id"]
-        told = self.executions.events(execution.id, shown["sequence"] - 1, 1)
+        found = self.executions.events(execution.id, shown["sequence"] - 1, 1)
         if event == "completed":
             result = self.deliverables.shown(execution)
             shown |= {"deliverables": result.deliverables, "metadata": self.metadata(execution)}
@@ -198,7 +198,7 @@ class Webhooks:
         else:
             shown["deliverables"] = []
             shown["error"] = failure_of(execution)
-        at = told[0].at if told else execution.ended
+        at = found[0].at if found else execution.ended
         envelope = {"type": f"task.{event}", "timestamp": iso(at), "data": {"task_id": execution.id}}
         return encode({**shown, **envelope})
 

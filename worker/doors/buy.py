@@ -9,7 +9,8 @@ from flask import Blueprint, Response, g, request
 from worker.core.callers import network_of
 from worker.doors.answers import json_answer
 from worker.doors.bodies import raw
-from worker.doors.hire import EXPOSED, HireServices, expect_json, pays, request_headers
+from worker.doors.contract_bodies import expect_json
+from worker.doors.hire import EXPOSED, HireServices, pays, request_headers
 from worker.doors.hire_views import (
     payment_headers,
     problem_response,
@@ -24,6 +25,13 @@ from worker.x402.sign_in import SIGN_IN_HEADER
 NAME = "buy"
 
 
+def add_private_headers(response: Response) -> Response:
+    """Responses depend on headers that shared caches ignore."""
+    response.headers["Access-Control-Expose-Headers"] = EXPOSED
+    response.headers.setdefault("Cache-Control", "private, no-store")
+    return response
+
+
 def sign_in_required(problem: SignInRequired, services: HireServices) -> Response:
     """The receipt of a payment that no longer grants access, and how to read the task instead."""
     problem.details["receipt"] = receipt_of(problem.task)
@@ -36,12 +44,7 @@ def door(services: HireServices) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
     buying, settings = services.buying, services.settings
 
-    @blueprint.after_request
-    def expose(response: Response) -> Response:
-        response.headers["Access-Control-Expose-Headers"] = EXPOSED
-        # Responses depend on headers that shared caches ignore.
-        response.headers.setdefault("Cache-Control", "private, no-store")
-        return response
+    blueprint.after_request(add_private_headers)
 
     @blueprint.errorhandler(SignInRequired)
     def on_sign_in_required(problem: SignInRequired) -> Response:
@@ -75,8 +78,7 @@ def door(services: HireServices) -> Blueprint:
         services.slow_down("executes", settings.limit_executes)
         proof = request.headers.get(SIGN_IN_HEADER)
         if proof is None:
-            challenge = {"extensions": dict(buying.sign_ins.extension())}
-            return json_answer(challenge, 401)
+            return json_answer(buying.challenge(), 401)
         bought = [purchase_line(each, services.deliverables) for each in buying.bought_by(proof)]
         return json_answer({"tasks": bought})
 

@@ -11,13 +11,12 @@ from typing import Any, cast
 from flask import Blueprint, Response, g, request
 
 from worker.core.callers import network_of
-from worker.core.canonical import parse
-from worker.core.errors import BadRequest, NotFound, Problem, UnsupportedMedia
-from worker.core.evm import is_address
+from worker.core.errors import BadRequest, NotFound, Problem
 from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
 from worker.doors.answers import SSE_HEADERS, json_answer, json_text, sse, whole
 from worker.doors.bodies import raw
+from worker.doors.contract_bodies import RESERVE_BYTES, contract_body, expect_json, seeker_wallet
 from worker.doors.hangup import bound_writes
 from worker.doors.hire_views import (
     claim_only_what_is_known,
@@ -29,7 +28,7 @@ from worker.doors.hire_views import (
     unused_payment,
 )
 from worker.doors.kept_answers import KeptAnswers, ShownTask
-from worker.doors.limits import RequestLimits
+from worker.doors.limits import RequestLimits, TooManyRequests
 from worker.doors.stream_places import StreamPlaces
 from worker.hiring.buying import Buying
 from worker.hiring.contracts import ContractService
@@ -50,10 +49,7 @@ EXPOSED = (
     "X-Payment-Status, ETag, Content-Disposition, Repr-Digest, Content-Range, X-Request-Id"
 )
 # Routes that take payments.
-_PAID = ("hire.execute", "buy.buy")
-# Unpaid contracts occupy the store's memory: room for two schemas of the maximum size, plus text.
-CONTRACT_BYTES = 128 << 10
-CONTRACT_VALUES = 6_000
+_PAID = ("hire.execute", "buy.buy", "chat.complete")
 
 
 def refuse(problem: Problem) -> Response:
@@ -104,6 +100,7 @@ class HireServices:
     settings: Settings
     evidence: Evidence
     buying: Buying
+    places: StreamPlaces = field(default_factory=StreamPlaces)
     kept_answers: KeptAnswers = field(default_factory=KeptAnswers, init=False)
 
     def slow_down(self, kind: str, most: int) -> None:
@@ -116,17 +113,37 @@ class HireServices:
     def slow_down_executes(self, contract_id: str, *, paying: bool) -> None:
         """Limits executes by address and wallet; requests with and without a payment are counted separately.
 
-        Paying customers behind one address, such as a gateway, are limited only by their wallets.
+        Customers behind one address, such as a gateway, are limited only by their wallets.
         """
         most = self.settings.limit_executes
         if not most:
             return
-        if not paying:
-            self.slow_down("executes", most)
+        kind = "payments" if paying else "executes"
         wallet = self.contracts.seeker_wallet(contract_id)
-        if paying and not (wallet and self.hiring.conditions.budget.has_paid(wallet)):
-            self.slow_down("payments", most)
-        self.slow_down_wallet("payments" if paying else "executes", most, wallet)
+        if not self.has_paid(wallet):
+            self.slow_down(kind, most)
+        self.slow_down_wallet(kind, most, wallet)
+
+    def limited_contract(self, kind: str) -> dict[str, Any]:
+        """The contract in the body. Beyond its address's limit, as many small ones of customers are read."""
+        most = self.settings.limit_contracts
+        refused: TooManyRequests | None = None
+        try:
+            self.slow_down(kind, most)
+        except TooManyRequests as over:
+            if (request.content_length or RESERVE_BYTES + 1) > RESERVE_BYTES:
+                raise
+            refused = over
+        self.contracts.check_room()
+        document = contract_body()
+        if refused is not None:
+            if not self.has_paid(seeker_wallet(document)):
+                raise refused
+            self.slow_down(f"{kind} of customers", most)
+        return document
+
+    def has_paid(self, wallet: str) -> bool:
+        return bool(wallet) and self.contracts.has_paid(wallet)
 
     @contextmanager
     def guessing_limited(self) -> Iterator[None]:
@@ -193,20 +210,16 @@ def _contracts(blueprint: Blueprint, services: HireServices) -> None:
 
     @blueprint.post("/contracts")
     def draft() -> Response:
-        services.slow_down("contracts", services.settings.limit_contracts)
-        contracts.check_room()
-        document = _document()
-        wallet = _seeker(document)
+        document = services.limited_contract("contracts")
+        wallet = seeker_wallet(document)
         # Anybody may name a wallet, and the chain shows which wallets have paid.
-        if wallet and not contracts.has_paid(wallet):
+        if not services.has_paid(wallet):
             services.slow_down_wallet("contracts", services.settings.limit_contracts, wallet)
         return json_answer(contracts.sign(document, network_of(request.remote_addr)), 201)
 
     @blueprint.put("/contracts")
     def register() -> Response:
-        services.slow_down("registers", services.settings.limit_contracts)
-        contracts.check_room()
-        return json_answer(contracts.register(_document()))
+        return json_answer(contracts.register(services.limited_contract("registers")))
 
     @blueprint.get("/contracts")
     def show_contract() -> Response:
@@ -263,8 +276,6 @@ def _tasks(blueprint: Blueprint, services: HireServices) -> None:
 
 
 def _streams(blueprint: Blueprint, services: HireServices) -> None:
-    places = StreamPlaces()
-
     @blueprint.get("/stream/<task_id>")
     def stream(task_id: str) -> Response:
         token = request.args.get("token", "")
@@ -272,7 +283,7 @@ def _streams(blueprint: Blueprint, services: HireServices) -> None:
             services.find(task_id)
         after = whole(request.headers.get("Last-Event-ID") or request.args.get("after_sequence", ""), 0)
         batches = services.tasks.events(task_id, after)
-        give_back = places.take(task_id, newcomer=not services.hiring.has_customer(task_id))
+        give_back = services.places.take(task_id, newcomer=not services.hiring.has_customer(task_id))
         bound_writes(request.environ)
         response = Response(sse(batches), mimetype="text/event-stream", headers=SSE_HEADERS)
         response.call_on_close(give_back)
@@ -326,27 +337,6 @@ def _forfeit() -> bool:
 def request_headers() -> Mapping[str, str]:
     """The request's headers, case-insensitive."""
     return cast(Mapping[str, str], request.headers)
-
-
-def _document() -> dict[str, Any]:
-    expect_json()
-    document = parse(raw(), max_bytes=CONTRACT_BYTES, max_values=CONTRACT_VALUES)
-    if not isinstance(document, dict):
-        raise BadRequest("a contract is a JSON object", expected="object")
-    return document
-
-
-def expect_json() -> None:
-    if request.mimetype not in ("", "application/json"):
-        raise UnsupportedMedia(field="Content-Type", expected="application/json", received=request.mimetype)
-
-
-def _seeker(document: Mapping[str, Any]) -> str:
-    """The seeker wallet that a draft names; '' if there is no valid one."""
-    parties = document.get("parties")
-    seeker = parties.get("seeker") if isinstance(parties, dict) else None
-    wallet = seeker.get("wallet") if isinstance(seeker, dict) else None
-    return wallet if isinstance(wallet, str) and is_address(wallet) else ""
 
 
 def _preference(wishes: str, most: float) -> tuple[float | None, str]:

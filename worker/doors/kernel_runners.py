@@ -29,12 +29,12 @@ def add(blueprint: Blueprint, services: KernelServices, *, prefix: str, shared: 
 
     @blueprint.get("/tools", endpoint=f"{shared}tools")
     def tools() -> Response:
-        return json_answer(services.remote.runners.tools(request.args.get("prefix", "")))
+        return json_answer(services.runners.tools(request.args.get("prefix", "")))
 
 
 def _jobs(blueprint: Blueprint, services: KernelServices, prefix: str) -> None:
     """Routes for jobs and their results."""
-    runners = services.remote.runners
+    runners = services.runners
 
     @blueprint.get("/runners/stream", endpoint=f"{prefix}stream")
     def stream() -> Response:
@@ -78,7 +78,7 @@ def _jobs(blueprint: Blueprint, services: KernelServices, prefix: str) -> None:
 
 def _offers(blueprint: Blueprint, services: KernelServices, prefix: str) -> None:
     """Routes for the tools that runners offer."""
-    runners = services.remote.runners
+    runners = services.runners
 
     @blueprint.post("/runners/<path:id>/capabilities", endpoint=f"{prefix}capabilities")
     def capabilities(id: str) -> Response:

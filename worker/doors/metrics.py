@@ -19,6 +19,7 @@ FAMILIES = {
     "worker_bugs_total": ("counter", "Errors that no outage explains, by where they were met."),
     "worker_storage_errors_total": ("counter", "Files that could not be stored or read."),
     "worker_http_requests_total": ("counter", "Requests answered."),
+    "worker_facilitator_failures_total": ("counter", "Calls that the facilitator did not answer properly."),
     "worker_revenue_units_total": ("counter", "Settled for an agent's work, in millionths of a dollar."),
     "worker_executions": ("gauge", "Executions in the store by state."),
     "worker_queue_depth": ("gauge", "Ids waiting in a lane."),
@@ -31,6 +32,7 @@ FAMILIES = {
     "worker_settlements_unproven": ("gauge", "Settlements that never landed, as the chain shows."),
     "worker_listing": ("gauge", "Whether the catalog lists a capability: 1 yes, 0 undecided, -1 rejected."),
     "worker_listing_last_settlement_seconds": ("gauge", "Time since a capability was paid for."),
+    "worker_webhooks_failing": ("gauge", "Hosts that have refused webhooks within the last day."),
     "worker_legs_failing": ("gauge", "Refunds and fees that keep failing."),
 }
 HISTOGRAMS = {
@@ -38,6 +40,8 @@ HISTOGRAMS = {
     "worker_queue_wait_seconds": ("wait", "lane", "Time from being queued to being taken."),
     "worker_run_seconds": ("run", "agent", "Time of one run of an agent."),
 }
+# Hosts whose webhooks were given up are forgotten only with the next one.
+_DAY_US = 24 * 3600 * 1_000_000
 _SAMPLE = re.compile(r"([a-z_]+)(.*)", re.DOTALL)
 
 
@@ -57,8 +61,8 @@ def _lines(services: OpsServices, stats: Mapping[str, bytes]) -> Iterator[str]:
             rows[found[1]].append((found[2], value))
     for name, samples in rows.items():
         yield from family(name, *FAMILIES.get(name, ("untyped", name)), samples)
-    for name, (what, label, text) in HISTOGRAMS.items():
-        yield from family(name, "histogram", text, histograms(stats, what, label, LATENCIES_US))
+    for name, (observed, label, text) in HISTOGRAMS.items():
+        yield from family(name, "histogram", text, histograms(stats, observed, label, LATENCIES_US))
 
 
 def _active(services: OpsServices) -> int:
@@ -96,6 +100,8 @@ def _money(services: OpsServices) -> dict[str, float]:
         if each.settled:
             age_s = max(0, now - each.settled) // 1_000_000
             samples[f'worker_listing_last_settlement_seconds{{capability="{each.capability}"}}'] = age_s
+    since = now - _DAY_US
+    samples["worker_webhooks_failing"] = sum(each.last > since for each in services.outbox.failing())
     samples["worker_legs_failing"] = len(services.leg_books.failing())
     samples["worker_payments_open"] = gauges.open()
     samples["worker_payments_unknown"] = gauges.unknown()

@@ -15,27 +15,27 @@ def family(name: str, kind: str, text: str, rows: Iterable[tuple[str, float]]) -
 
 
 def histogram(
-    stats: Mapping[str, bytes], what: str, of: str, label: str, limits: Sequence[int]
+    stats: Mapping[str, bytes], observed: str, of: str, label: str, limits: Sequence[int]
 ) -> Iterator[tuple[str, float]]:
     """Rows of one cumulative histogram in seconds; the store counts each bucket separately."""
     end = f" {of}" if of else ""
     below = 0
     for limit in limits:
-        below += int(stats.get(f"{what} le {limit}{end}", 0))
+        below += int(stats.get(f"{observed} le {limit}{end}", 0))
         yield f'_bucket{{{label},le="{limit / 1e6:g}"}}', below
-    count = int(stats.get(f"{what} count{end}", 0))
+    count = int(stats.get(f"{observed} count{end}", 0))
     yield f'_bucket{{{label},le="+Inf"}}', count
-    yield f"_sum{{{label}}}", int(stats.get(f"{what} us{end}", 0)) / 1e6
+    yield f"_sum{{{label}}}", int(stats.get(f"{observed} us{end}", 0)) / 1e6
     yield f"_count{{{label}}}", count
 
 
 def histograms(
-    stats: Mapping[str, bytes], what: str, label: str, limits: Sequence[int]
+    stats: Mapping[str, bytes], observed: str, label: str, limits: Sequence[int]
 ) -> Iterator[tuple[str, float]]:
     """Rows of all histograms observed under a name."""
-    begin = f"{what} count "
+    begin = f"{observed} count "
     for of in sorted(name.removeprefix(begin) for name in stats if name.startswith(begin)):
-        yield from histogram(stats, what, of, f'{label}="{escaped(of)}"', limits)
+        yield from histogram(stats, observed, of, f'{label}="{escaped(of)}"', limits)
 
 
 def escaped(value: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sized
 from typing import Protocol
 
 from worker.core.settings import Settings
+from worker.delivery.outbox import Outbox
 from worker.doors.bearers import BearerTokens
 from worker.doors.openapi.documents import Publisher
 from worker.engine.service import Executions
@@ -19,7 +20,7 @@ from worker.payments.leg_ledger import LegLedger
 from worker.payments.listings import ListingBook
 from worker.policy.judge import Policy
 from worker.remote.intents import Intents
-from worker.remote.service import RemoteWork
+from worker.remote.runners import Runners
 from worker.remote.streams import RemoteStreams
 from worker.store.health import StoreHealth
 
@@ -40,7 +41,7 @@ class KernelServices(Protocol):
     def executions(self) -> Executions: ...
 
     @property
-    def remote(self) -> RemoteWork: ...
+    def runners(self) -> Runners: ...
 
     @property
     def streams(self) -> RemoteStreams: ...
@@ -87,6 +88,9 @@ class OpsServices(Protocol):
 
     @property
     def listings(self) -> ListingBook: ...
+
+    @property
+    def outbox(self) -> Outbox: ...
 
     @property
     def money_gauges(self) -> MoneyGauges: ...

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 from worker.capabilities.declare import Capability
 from worker.core.settings import Settings
 from worker.core.version import __version__
-from worker.hiring.discovery import Discovery
+from worker.hiring.discovery import CHAT, COMPLETIONS, Discovery
 
 DESCRIPTION = "A worker that is hired over HTTPS and paid per task in USDC (x402)."
 X402_BINDING = "https://www.x402.org/v2/http"
@@ -50,9 +50,15 @@ class SiteDocuments:
             f"## How to buy\n\n{self.guidance()}",
             "## Capabilities\n\n" + "\n".join(self._bullet(each) for each in sold.values()),
         ]
+        if CHAT in sold:
+            parts.append(f"## OpenAI clients\n\n{self._chat(sold[CHAT])}")
         if self.settings.contact_email:
             parts.append(f"## Contact\n\n{self.settings.contact_email}")
         return "\n\n".join(parts) + "\n"
+
+    def _chat(self, chat: Capability) -> str:
+        base = f"{self.settings.public_url}{COMPLETIONS}".removesuffix("/chat/completions")
+        return f"The base URL is {base}, the model `{chat.model or CHAT}`; it takes a client that pays 402s."
 
     def _bullet(self, capability: Capability) -> str:
         title = _line(capability.title or capability.name).replace("[", "(").replace("]", ")")

@@ -185,6 +185,10 @@ class Executions:
             return content.decode() if execution.result["type"] == "text" else json.loads(content)
         return json.loads(execution.output) if execution.output else None
 
+    def streamed_text(self, execution: Execution) -> str:
+        """The whole text of a completed stream, which is the last of its files."""
+        return read(self._files, FileRef(**execution.result["files"][-1])).decode()
+
     def written(self, id: str, name: str) -> FileRef | None:
         """A file that the job wrote; works while the job is running, too."""
         stored = self._store.steps(id).get(file_field(name))

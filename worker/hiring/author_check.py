@@ -15,7 +15,7 @@ from worker.capabilities.declare import REGISTRY, Capability, agent
 from worker.core.amounts import to_atomic
 from worker.core.errors import InvalidInput
 from worker.hiring.task import TaskInput
-from worker.queue.checks import Caller, CheckResult, busy
+from worker.queue.checks import CheckOutcome, CheckRequester, busy
 
 NAME = "_input-check"
 MOST_PASSED = 1_000
@@ -38,7 +38,7 @@ def check(job: Any) -> dict[str, Any]:
 
 
 class Checks(Protocol):
-    def ask(self, kind: str, input: Any, caller: Caller) -> CheckResult: ...
+    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckOutcome: ...
 
 
 @dataclass
@@ -59,14 +59,14 @@ class AuthorCheck:
         # The key includes the maximum, because an operator may change it.
         key = (capability.name, f"{capability.version} {capability.price}", body.digest)
         if key not in self._passed:
-            caller = Caller(network, wallet, self.has_paid(wallet), signed=not network)
-            self._passed[key] = self._ask(capability, body, caller)
+            requester = CheckRequester(network, wallet, self.has_paid(wallet), signed=not network)
+            self._passed[key] = self._ask(capability, body, requester)
             while len(self._passed) > MOST_PASSED:
                 self._passed.popitem(last=False)
         return self._passed[key]
 
-    def _ask(self, capability: Capability, body: TaskInput, caller: Caller) -> str:
-        result = self.checks.ask(NAME, {"capability": capability.name, "input": body.value}, caller)
+    def _ask(self, capability: Capability, body: TaskInput, requester: CheckRequester) -> str:
+        result = self.checks.ask(NAME, {"capability": capability.name, "input": body.value}, requester)
         if result.problem is not None and result.problem["code"] == InvalidInput.code:
             raise InvalidInput(result.problem["error"], **result.problem["details"])
         if result.answer is None:

@@ -19,7 +19,6 @@ from worker.core.ids import is_id
 from worker.engine.listing import Filter
 from worker.engine.load import Load
 from worker.engine.record import Execution
-from worker.hiring.discovery import PATH
 from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, without_secret
 from worker.hiring.refusals import no_task, tell_of_money
 from worker.hiring.service import Hiring, expect_payment, signed_by_payer
@@ -59,7 +58,7 @@ class Buying:
     hiring: Hiring
     terms: PurchaseTerms
     sign_ins: SignIns
-    public_url: str
+    address: Callable[[str], str]
     advertise: ListingDetails = lambda capability, offer: offer
 
     def quote(
@@ -130,6 +129,10 @@ class Buying:
             return self.hiring.tasks.read(contract, task_id)
         raise no_task()
 
+    def challenge(self) -> dict[str, Any]:
+        """What a wallet signs to sign in."""
+        return {"extensions": dict(self.sign_ins.extension())}
+
     def bought_by(self, sign_in: str) -> list[Execution]:
         """The signed-in wallet's newest purchases."""
         wallet = self.sign_ins.wallet(sign_in)
@@ -180,7 +183,7 @@ class Buying:
         prepaid = contract.terms.settlement == BEFORE_WORK
         offer = replace(
             offer,
-            resource_url=f"{self.public_url}{PATH}{capability.name}",
+            resource_url=self.address(capability.name),
             description=offer.description + (_PREPAID if prepaid else ""),
             network_word=None,
             extensions=self.sign_ins.extension(),

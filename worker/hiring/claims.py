@@ -23,8 +23,8 @@ from worker.files.store import Files
 from worker.hiring.task import TaskInput
 from worker.payments.answers import ClaimAnswer
 from worker.payments.budget import Allowance
+from worker.payments.fees import split_fee
 from worker.payments.ledger import ANY_QUEUE, Claim, Ledger
-from worker.payments.leg_authorization import split_fee
 from worker.store.scripts import Reply
 from worker.x402.offer import Offer
 from worker.x402.windows import WindowRules, longest_validity

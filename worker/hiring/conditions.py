@@ -139,7 +139,9 @@ class PaymentConditions:
         if load.wait_us > self.allowed_wait_us(contract, capability, load):
             raise self.too_long(contract, capability, load)
         self.storage.require()
-        facts.check_budget()
+        # The claim counts again; without this, a 402 would ask for payments that it refuses.
+        if facts.ahead() > self.most_ahead(contract, capability, load):
+            raise self.too_long(contract, capability, load)
         self.check_input(capability, body)
         self.author_check(capability, body, contract.terms.seeker_wallet, network)
 

@@ -13,6 +13,9 @@ from worker.x402.receipts import OFFER_RECEIPT
 from worker.x402.signed_offers import OfferSigner
 
 PATH = "/buy/"
+# The capability that OpenAI clients buy at an address of its own.
+CHAT = "chat"
+COMPLETIONS = "/v1/chat/completions"
 
 
 @dataclass(frozen=True)

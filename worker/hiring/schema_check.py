@@ -20,7 +20,7 @@ from worker.core.errors import Conflict, Unavailable
 from worker.core.json import encode
 from worker.core.states import State
 from worker.engine.record import Execution
-from worker.queue.checks import Caller, CheckQueue, busy
+from worker.queue.checks import CheckQueue, CheckRequester, busy
 from worker.schemas.validators import SchemaRefused, compile_schema, is_open, validate
 
 NAME = "_schema-check"
@@ -76,14 +76,14 @@ class SchemaCheck:
     _passed: OrderedDict[str, None] = field(default_factory=OrderedDict, init=False)
 
     def __call__(self, capability: str, terms: Terms, network: str) -> None:
-        """Raises SchemaRefused; CPU time is charged to the caller's network and wallet."""
+        """Raises SchemaRefused; CPU time is charged to the requester's network and wallet."""
         schemas = {"input_schema": terms.input_schema, "output_schema": terms.output_schema}
         check = {**schemas, "example": self.example(capability)}
         key = hashlib.sha256(encode(check)).hexdigest()
         if key in self._passed:
             return
-        caller = Caller(network, terms.seeker_wallet, self.has_paid(terms.seeker_wallet))
-        result = self.checks.ask(NAME, check, caller)
+        requester = CheckRequester(network, terms.seeker_wallet, self.has_paid(terms.seeker_wallet))
+        result = self.checks.ask(NAME, check, requester)
         if result.problem is not None and result.problem["code"] == SchemaRefused.code:
             raise SchemaRefused(result.problem["error"], **result.problem["details"])
         if result.too_long:

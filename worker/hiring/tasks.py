@@ -108,12 +108,15 @@ class Tasks:
         self.settler.forget_unpaid(id)
         return self.read(task.contract, id)
 
-    def wait(self, task: Task, until: float) -> Task:
-        """Waits until the task ends or needs a decision, at most until `until` (monotonic)."""
+    def wait(self, task: Task, until: float, *, until_paid: bool = False) -> Task:
+        """Waits until the task ends or needs a decision, at most until `until` (monotonic).
+
+        `until_paid`: or until its payment has settled.
+        """
         if task.first:
-            return self._follow(task, until)
+            return self._follow(task, until, until_paid)
         with self._waiting.one_more(task.id) as waits:
-            return self._follow(task, until) if waits else task
+            return self._follow(task, until, until_paid) if waits else task
 
     def events(self, id: str, after: int) -> Iterator[list[Event]]:
         """The task's events for its seeker; content is held back until it is paid for."""
@@ -124,7 +127,7 @@ class Tasks:
         """Current load of the task's lane."""
         return self.meter.read(task.execution.agent, task.execution.lane)
 
-    def _follow(self, task: Task, until: float) -> Task:
+    def _follow(self, task: Task, until: float, until_paid: bool) -> Task:
         # A request that claimed nothing has read the record before it listens.
         calls = task.calls or OwnCalls(self.spawn, recorded_at=time.monotonic())
         with self.executions.decisions(task.id, own=task.calls is not None) as told:
@@ -138,7 +141,7 @@ class Tasks:
                 over = time.monotonic() >= until
                 if over or calls.look:
                     now = self._look(task, calls, until)
-                    if over or now.execution.state.terminal or now.unpaid or now.parked:
+                    if over or _is_enough(now, until_paid):
                         return now
                 heard = told.wait(min(_LOOK_AGAIN, until - time.monotonic()))
                 self._hear(task, calls, told.take(), timed_out=not heard)
@@ -158,3 +161,9 @@ class Tasks:
         elif (LOOK in told or timed_out) and not calls.settling:
             # What this process settles itself comes with the answer.
             calls.look = True
+
+
+def _is_enough(task: Task, until_paid: bool) -> bool:
+    """Whether a request for the task need not wait longer."""
+    paid = until_paid and task.money.paid > 0
+    return paid or task.execution.state.terminal or task.unpaid or task.parked

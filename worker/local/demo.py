@@ -136,12 +136,12 @@ def _hire(work: DemoTask, facts: Mapping[str, Any], state: Path, say: Say) -> No
         result = seeker.execute(listed.url, contract, work.input)
         saved = seeker.collect(result, state / "hired")
         after = balances(facts)
-        told = listener.wait(contract["contract_id"], WEBHOOK_SECONDS)
+        webhook = listener.wait(contract["contract_id"], WEBHOOK_SECONDS)
     for each in saved:
         step("file", f"{each.path.name}, {each.size} bytes, as announced: {each.checksum}")
     step("after", _shown(after))
     _check(work, result, saved, before, after)
-    _check_told(result, told)
+    _check_webhook(result, webhook)
     step("webhook", "task_completed arrived, signed with the manifest's key, with the same files")
     step("receipt", f"signed by the worker's wallet, for transaction {result.transaction}")
 
@@ -176,11 +176,11 @@ def _check(work: DemoTask, result: Result, saved: list[Saved], before: Balances,
         )
 
 
-def _check_told(result: Result, told: Mapping[str, Any] | None) -> None:
-    if told is None:
+def _check_webhook(result: Result, webhook: Mapping[str, Any] | None) -> None:
+    if webhook is None:
         raise NotProven(f"no webhook of its own came within {WEBHOOK_SECONDS:g} s")
-    if told.get("event") != "task_completed" or told.get("deliverables") != result.deliverables:
-        raise NotProven("the webhook tells of something else", received=plain(told.get("event")))
+    if webhook.get("event") != "task_completed" or webhook.get("deliverables") != result.deliverables:
+        raise NotProven("the webhook is for another event", received=plain(webhook.get("event")))
 
 
 def balances(facts: Mapping[str, Any]) -> Balances:

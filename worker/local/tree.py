@@ -311,8 +311,8 @@ def _ready(settings: Settings) -> str:
 def _why_not(refused: urllib.error.HTTPError) -> str:
     """The reasons from /ready, by subject."""
     try:
-        told = json.load(refused)
-        reasons = [f"{name}: {told['checks'][name]}" for name in told["failing"]]
+        readiness = json.load(refused)
+        reasons = [f"{name}: {readiness['checks'][name]}" for name in readiness["failing"]]
     except (OSError, ValueError, LookupError, TypeError):
         return f"not ready: HTTP {refused.code}"
     return f"not ready: {'; '.join(reasons)}"

@@ -169,11 +169,14 @@ class EngineParts:
     def remote(self) -> RemoteWork:
         store = self.remote_store
         assignment = Assignment(store)
-        runners = Runners(store, self.files, step_timeout_us=self._step_timeout_us)
-        lost: dict[Kind, Lost] = {"agent": assignment.lost, "runner": runners.lost}
+        lost: dict[Kind, Lost] = {"agent": assignment.lost, "runner": self.runners.lost}
         return RemoteWork(
-            store, Connections(store, lease_us=self._agent_timeout_us, lost=lost), assignment, runners
+            store, Connections(store, lease_us=self._agent_timeout_us, lost=lost), assignment, self.runners
         )
+
+    @cached_property
+    def runners(self) -> Runners:
+        return Runners(self.remote_store, self.files, step_timeout_us=self._step_timeout_us)
 
     @cached_property
     def streams(self) -> RemoteStreams:
@@ -182,7 +185,7 @@ class EngineParts:
             remote.store,
             remote.connections,
             remote.assignment,
-            remote.runners,
+            self.runners,
             Messages(self.store, remote.store, self.files),
             self.watcher,
             keys=self.keys,
@@ -191,10 +194,9 @@ class EngineParts:
 
     @cached_property
     def signals(self) -> Signals:
-        store, runners = self.remote_store, self.remote.runners
         return Signals(
-            store,
-            runners,
+            self.remote_store,
+            self.runners,
             self.files,
             push=self.queue.push,
             step_timeout_us=self._step_timeout_us,
@@ -203,13 +205,13 @@ class EngineParts:
 
     @cached_property
     def external_calls(self) -> ExternalCalls:
-        return StoreExternalCalls(self.remote_store, self.remote.runners, self.files)
+        return StoreExternalCalls(self.remote_store, self.runners, self.files)
 
     @cached_property
     def intents(self) -> Intents:
         return Intents(
             self.remote_store,
-            self.remote.runners,
+            self.runners,
             RemoteResults(self.store, self.catalog, self.files, check=output_checker(self.executions)),
             self.files,
             decide=self.decide,

@@ -15,11 +15,15 @@ class NoticeParts(PaidParts):
     """Adds webhooks to the parts that sell."""
 
     @cached_property
+    def outbox(self) -> Outbox:
+        return Outbox(self.client, self.keys, test_clock=self.test_clock)
+
+    @cached_property
     def webhooks(self) -> Webhooks | None:
         if self.webhook_key is None:
             return None
         return Webhooks(
-            Outbox(self.client, self.keys, test_clock=self.test_clock),
+            self.outbox,
             self.executions,
             self.deliverables,
             self.outbound,

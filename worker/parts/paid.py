@@ -51,13 +51,14 @@ from worker.payments.gauges import MoneyGauges
 from worker.payments.ledger import Ledger
 from worker.payments.leg_ledger import LegLedger
 from worker.payments.leg_runner import FeeRules, LegRunner
-from worker.payments.line import OrderedQueue
 from worker.payments.listings import ListeningFacilitator
+from worker.payments.ordered_queue import OrderedQueue
 from worker.payments.pool import MoneyPool
 from worker.payments.recheck import Rechecks
 from worker.payments.safe_writes import SafeWrites, Witness
 from worker.payments.settler import Settler
 from worker.store.client import connect_apart
+from worker.store.outage import count_sample
 from worker.x402.sign_in import SignIn
 from worker.x402.windows import WindowRules, longest_validity
 
@@ -131,7 +132,7 @@ class PaidParts(PublicParts):
             self.hiring,
             PurchaseTerms(self.book, self.manifest.listing),
             SignIns(origin, self.rate_limiter, self.store.now),
-            url,
+            self.discovery.address,
             self.discovery.advertise,
         )
 
@@ -219,7 +220,7 @@ class PaidParts(PublicParts):
         auth = None
         if settings.cdp_api_key_id and settings.cdp_api_key_secret:
             auth = CdpAuth(settings.cdp_api_key_id, settings.cdp_api_key_secret)
-        http = HttpFacilitator(settings.facilitator_url, auth)
+        http = HttpFacilitator(settings.facilitator_url, auth, count_failure=count_facilitator_failure)
         return ListeningFacilitator(http, self.listings, self.discovery.capability_at, self.spawn)
 
     @cached_property
@@ -327,8 +328,8 @@ class PaidParts(PublicParts):
 
     @cached_property
     def rechecks(self) -> Rechecks:
-        lines = (self.keys.express, self.queue.key)
-        return Rechecks(self.client, self.keys, test_clock=self.test_clock, lines=lines)
+        queues = (self.keys.express, self.queue.key)
+        return Rechecks(self.client, self.keys, test_clock=self.test_clock, queues=queues)
 
     @cached_property
     def audit_book(self) -> AuditBook:
@@ -375,3 +376,7 @@ class PaidParts(PublicParts):
         if settings.webhook_key is not None:
             return Ed25519PrivateKey.from_private_bytes(settings.webhook_key[:32])
         return derive_private_key(bytes.fromhex(settings.worker_key[2:])) if settings.worker_key else None
+
+
+def count_facilitator_failure(operation: str) -> None:
+    count_sample(f'worker_facilitator_failures_total{{call="{operation}"}}')

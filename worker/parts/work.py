@@ -13,6 +13,7 @@ from worker.agents.loading import load_agents
 from worker.capabilities.declare import Capability, Registry
 from worker.core.descendants import adopt_orphans
 from worker.core.settings import Settings
+from worker.files.sweep import FileSweep
 from worker.hiring import author_check, schema_check
 from worker.parts import Parts
 from worker.policy.judge import Decision, Policy, PolicyCall, judge
@@ -27,7 +28,6 @@ from worker.queue.process_limits import ProcessLimits, ProcessWear
 from worker.queue.runner import Runner
 from worker.queue.supervisor import Supervisor, requeue_lost
 from worker.queue.supervisor_pipe import SupervisorPipe
-from worker.queue.sweep import FileSweep
 from worker.store.data_version import use_store
 from worker.store.outage import insist, is_outage
 

@@ -69,6 +69,7 @@ class HttpFacilitator:
         settle_s: float = SETTLE_S,
         kept: int = KEPT,
         clock: Callable[[], float] = time.monotonic,
+        count_failure: Callable[[str], None] = lambda operation: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._auth = auth or StaticAuth()
@@ -80,6 +81,7 @@ class HttpFacilitator:
         # Every open call has its own connection: a settle call that waited for one would outlive its
         # authorization.
         self._links = KeptLinks(self._url, connect_s=connect_s, kept=kept, clock=clock)
+        self._count_failure = count_failure
 
     def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self._call("POST", "verify", self._verify_s, _body(payload, requirements))
@@ -97,12 +99,15 @@ class HttpFacilitator:
         started = self._clock()
         answer = self._exchange(method, operation, started, read_s, body)
         document = answer.body or {}
+        code = clean_code(document.get("errorReason") or document.get("invalidReason"))
+        if answer.fault or ((answer.status or 0) >= 400 and not code):
+            self._count_failure(operation)
         _log.info(
             "facilitator.answered",
             operation=operation,
             status=answer.status,
             fault=answer.fault,
-            code=clean_code(document.get("errorReason") or document.get("invalidReason")),
+            code=code,
             duration_ms=round((self._clock() - started) * 1_000),
         )
         return answer

@@ -18,20 +18,23 @@ from worker.payments.payment import Bought
 class Facts:
     """`contract` as it is now; None if the store has none, or another one, under this reference.
 
-    `held_us`: how long the contract must not be asked for money. `over`: what forbids its wallet another run.
+    `held_us`: how long the contract must not be asked for money. `over`: what forbids its wallet another run,
+    and for how long (us) in `number`; if nothing does, that is how many executions are counted before it.
     `bought`: what the request's payment bought, if that is past its retention.
     """
 
     contract: Contract | None
     load: Load
     held_us: int = 0
-    over: Sequence[bytes] = ()
+    over: bytes = b""
+    number: int = 0
     bought: Bought | None = None
 
-    def check_budget(self) -> None:
-        """Raises UnpaidWork when the wallet must wait before another run at this price."""
+    def ahead(self) -> int:
+        """How many executions are counted before the wallet's next one; raises UnpaidWork if it must wait."""
         if self.over:
-            raise UnpaidWork.told(*self.over)
+            raise UnpaidWork.told(self.over, self.number)
+        return self.number
 
 
 @dataclass
@@ -45,7 +48,7 @@ class FactsReader(MoneyStore):
         self, contract: Contract, capability: str, lane: Lane, *, signed_us: int, longest_us: int, key: str
     ) -> Facts:
         """`key`: of the request's payment, or ''. `signed_us`: see `Contract.signed_us`."""
-        known, binding, load, held, over = self._scripts.value(
+        known, binding, load, held, over, number = self._scripts.value(
             "facts",
             **self.meter.arguments(capability, lane),
             contract=contract.ref,
@@ -62,6 +65,7 @@ class FactsReader(MoneyStore):
             self.meter.load(lane, load),
             int(held),
             over,
+            int(number),
             Bought.read(binding.decode().split()),
         )
 

@@ -201,9 +201,9 @@ class Ledger(MoneyStore):
             return Reply(reply.answer, [reply.values[0], b"1" if replicated else b""])
         return reply
 
-    def order_line(self, id: str, line: str) -> None:
+    def order_queue(self, id: str, waiting: str) -> None:
         """Moves an execution that was just appended to a list of waiting work to its proper place."""
-        self._scripts.value("order_line", id=id, line=line)
+        self._scripts.value("order_queue", id=id, waiting_list=waiting)
 
     def verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
         reply = self._scripts.run(VERIFIED, id=id, number=number)

@@ -1,4 +1,4 @@
-"""Amounts, nonces and authorizations of legs: transfers from the worker's own wallet that follow payments.
+"""Nonces and authorizations of legs: transfers from the worker's own wallet that follow payments.
 
 Pure functions. A leg is an EIP-3009 authorization whose nonce is derived from its purpose, so the chain
 pays it once, however often it is signed and with whatever end.
@@ -6,9 +6,6 @@ pays it once, however often it is signed and with whatever end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 from worker.core.evm import checksum_address, is_address, keccak
@@ -17,27 +14,6 @@ from worker.x402.networks import Network
 from worker.x402.typed_data import UINT256_MAX, Authorization
 
 _NONCE_PREFIX = b"hire-worker leg 1"
-
-
-@dataclass(frozen=True, slots=True)
-class FeeSplit:
-    """A price in atomic units, divided between the platform and the worker."""
-
-    fee: int
-    worker: int
-
-
-def split_fee(amount: int, percentage: Decimal | int) -> FeeSplit:
-    """Split a price: the fee is rounded half up to an atomic unit, the worker gets the rest."""
-    if isinstance(percentage, bool) or not isinstance(percentage, Decimal | int):
-        raise ValueError("a percentage is a Decimal or an integer")
-    if isinstance(percentage, Decimal) and not percentage.is_finite():
-        raise ValueError("a percentage is a finite number")
-    if not 0 <= percentage <= 100 or amount < 0:
-        raise ValueError("a percentage lies between 0 and 100, an amount is not negative")
-    exact = amount * Fraction(percentage) / 100
-    fee = (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)
-    return FeeSplit(fee, amount - fee)
 
 
 def fee_subject(network: Network, wallet: str, period: str) -> str:

@@ -27,7 +27,7 @@ SETTLED = "settled"
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class ListingStatus:
     """Status of one capability's listing; times in us, 0 for never."""
 
     capability: str
@@ -68,13 +68,13 @@ class ListingBook:
     def note_settled(self, capability: str) -> None:
         self._write(capability, {SETTLED: str(self.now())})
 
-    def all(self) -> dict[str, Listing]:
+    def all(self) -> dict[str, ListingStatus]:
         found: dict[str, dict[str, str]] = {}
         for name, value in as_mapping(self.client.hgetall(self.keys.listings)).items():
             capability, _, fact = name.rpartition(" ")
             found.setdefault(capability, {})[fact] = as_bytes(value).decode()
         return {
-            capability: Listing(
+            capability: ListingStatus(
                 capability,
                 facts.get("status", ""),
                 facts.get("reason", ""),

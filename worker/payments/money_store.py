@@ -22,7 +22,7 @@ LIBRARIES = (
     *HOOKS,
     _LUA / "_life.lua",
     _LUA / "_found.lua",
-    _LUA / "_line.lua",
+    _LUA / "_ordered_queue.lua",
 )
 
 

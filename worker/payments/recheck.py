@@ -18,13 +18,13 @@ _FRONT = 32
 
 @dataclass
 class Rechecks(MoneyStore):
-    """`lines`: the queues in which bought work waits for a process."""
+    """`queues`: lists in which bought work waits for a process."""
 
-    lines: Sequence[str] = field(default=(), kw_only=True)
+    queues: Sequence[str] = field(default=(), kw_only=True)
 
     def begin(self) -> list[str]:
         """Sends such payments back to verification; returns their executions."""
         ids: list[str] = []
-        for line in self.lines:
-            ids += as_texts(self.client.lrange(line, 0, _FRONT - 1))
+        for queue in self.queues:
+            ids += as_texts(self.client.lrange(queue, 0, _FRONT - 1))
         return [id for id in ids if self._scripts.value("recheck", id=id)]

@@ -24,7 +24,7 @@ import structlog
 from worker.core.errors import Problem
 from worker.core.json import encode
 from worker.core.processes import die_with_parent, end
-from worker.queue.checks import CPU_SECONDS, MICROSECONDS, PATIENCE, CheckQueue, CheckResult, WaitingCheck
+from worker.queue.checks import CPU_SECONDS, MICROSECONDS, PATIENCE, CheckOutcome, CheckQueue, WaitingCheck
 from worker.queue.presence import Presence
 from worker.queue.runner import failure
 from worker.store.outage import note
@@ -94,20 +94,20 @@ class CheckProcess:
         try:
             # The callers of old checks have given up.
             late = self._now() - check.asked_us > PATIENCE * MICROSECONDS
-            result, cpu_us = (CheckResult(), 0) if late else self._judge(check)
+            result, cpu_us = (CheckOutcome(), 0) if late else self._judge(check)
             self._queue.answer(check, result, cpu_us)
         finally:
             self._busy = False
 
-    def _judge(self, check: WaitingCheck) -> tuple[CheckResult, int]:
+    def _judge(self, check: WaitingCheck) -> tuple[CheckOutcome, int]:
         """The result of a check, and its CPU time in us."""
         function = self._checks.get(check.kind)
         if function is None:
-            return CheckResult(), 0
+            return CheckOutcome(), 0
         ended = run_apart(lambda: _outcome(check.kind, function, check.input), beat=self._presence.sign)
         if ended.well and ended.written:
-            return CheckResult(**json.loads(ended.written)), ended.cpu_us
-        return CheckResult(too_long=not ended.late), ended.cpu_us
+            return CheckOutcome(**json.loads(ended.written)), ended.cpu_us
+        return CheckOutcome(too_long=not ended.late), ended.cpu_us
 
 
 def _outcome(kind: str, function: Check, input: Any) -> bytes:

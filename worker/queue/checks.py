@@ -1,8 +1,8 @@
 """The queue of checks: untrusted schemas and inputs that are checked before money.
 
 A check may take a second of CPU time and earns nothing, so checks run in their own process and never delay
-paid work. Each caller has a budget of CPU time, and wallets that have paid are checked first. A check leaves
-only its answer in the store, for some seconds.
+paid work. Each requester has a budget of CPU time, and wallets that have paid are checked first. A check
+leaves only its answer in the store, for some seconds.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOOK_AGAIN = 1.0
 
 
 class ChecksSpent(Problem):
-    """The caller's budget of CPU time for checks is used up."""
+    """The requester's budget of CPU time for checks is used up."""
 
     code, status = "RATE_LIMITED", 429
     message = "checking schemas and inputs has taken too much of the worker's time"
@@ -50,7 +50,7 @@ class ChecksSpent(Problem):
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class CheckRequester:
     """Who is charged for a check: an address and a wallet, either may be ''. `paid`: the wallet has paid.
 
     `signed`: the wallet has signed the checked data.
@@ -89,7 +89,7 @@ class WaitingCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckOutcome:
     """Result of a check: `answer`, or why there is none.
 
     `problem`: the error raised by the check. `too_long`: it used up its CPU time or crashed.
@@ -111,24 +111,24 @@ class CheckQueue:
         self._watcher = watcher
         self._scripts = Scripts(client, keys, LUA, test_clock=test_clock)
 
-    def ask(self, kind: str, input: Any, caller: Caller) -> CheckResult:
+    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckOutcome:
         """Requests a check and waits for the result; raises Unavailable if none arrives in time."""
         id, until = new_id(), time.monotonic() + PATIENCE
         answer_key = self._keys.check_answer(id)
         with self._watcher.watch(answer_key) as watch:
-            self._queue(id, kind, input, caller)
+            self._queue(id, kind, input, requester)
             while True:
                 found = self._client.get(answer_key)
                 if found is not None:
                     self._client.delete(answer_key)
-                    return CheckResult(**json.loads(as_bytes(found)))
+                    return CheckOutcome(**json.loads(as_bytes(found)))
                 left = until - time.monotonic()
                 if left <= 0:
                     raise busy("the check did not end in time")
                 watch.wait(min(left, _LOOK_AGAIN))
 
-    def _queue(self, id: str, kind: str, input: Any, caller: Caller) -> None:
-        budgets = caller.budgets()
+    def _queue(self, id: str, kind: str, input: Any, requester: CheckRequester) -> None:
+        budgets = requester.budgets()
         check = {"id": id, "kind": kind, "accounts": list(budgets), "input": input}
         reply = self._scripts.run(
             CHECK_ASK,
@@ -137,7 +137,7 @@ class CheckQueue:
             check=encode(check),
             silence=PRESENT_US,
             most=MOST_WAITING,
-            first="1" if caller.paid else "",
+            first="1" if requester.paid else "",
             reserve=CPU_SECONDS * MICROSECONDS,
             window=WINDOW_S * 1000,
             budgets=list(budgets.values()),
@@ -156,7 +156,7 @@ class CheckQueue:
         check = json.loads(text)
         return WaitingCheck(check["id"], check["kind"], check["input"], check["accounts"], int(asked_us))
 
-    def answer(self, check: WaitingCheck, result: CheckResult, cpu_us: int) -> None:
+    def answer(self, check: WaitingCheck, result: CheckOutcome, cpu_us: int) -> None:
         stored = {"answer": result.answer, "problem": result.problem, "too_long": result.too_long}
         self._scripts.value(
             "check_answer",

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urljoin
 
 from worker.core.errors import BadRequest
 from worker.seeker.answers import (
@@ -31,6 +32,10 @@ from worker.seeker.purchases import PaymentFate, Purchase, PurchaseEnding
 from worker.x402.facilitator_answers import REFUSED_CODES
 
 _UNSURE = frozenset({408, 425, 429})
+# A browser would turn a moved POST into a GET; only these keep it as it is.
+_SAME_METHOD = frozenset({307, 308})
+_MOVED = frozenset({301, 302, 303}) | _SAME_METHOD
+MOST_MOVES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +113,7 @@ class _Payer:
         self._headers = headers
         # A process that stored this payment without a response may have sent it.
         self._in_doubt = purchase.unsettled is not None
-        self._unsure = self._refusals = 0
+        self._unsure = self._refusals = self._moves = 0
         self._patience_ends = time.monotonic() + seeker.limits.patience_s
 
     def run(self) -> PaidAnswer:
@@ -118,6 +123,9 @@ class _Payer:
             if paying is None:
                 if answer is None:
                     raise WorkerUnreachable("the resource does not answer")
+                if (moved := self._moved(answer)) is not None:
+                    self._purchase = replace(self._purchase, url=moved)
+                    continue
                 if answer.status != 402:
                     return PaidAnswer.of(answer, 0, self._purchase.ref)
                 self._sign(read_asking(answer.headers, answer.body))
@@ -141,6 +149,18 @@ class _Payer:
             )
         except ConnectionDropped:
             return None
+
+    def _moved(self, answer: HttpAnswer) -> str | None:
+        """Where an unpaid request was redirected to, if that is still the seller's own address."""
+        location = answer.headers.get("location")
+        if not location or answer.status not in (_MOVED if self._purchase.method == "GET" else _SAME_METHOD):
+            return None
+        target = urljoin(self._purchase.url, location)
+        if origin_of(target) != origin_of(self._purchase.url) or self._moves >= MOST_MOVES:
+            return None
+        checked_url(target, plain_http=self._seeker.limits.plain_http)
+        self._moves += 1
+        return target
 
     def _sign(self, asking: PaymentDemands) -> None:
         seeker, purchase = self._seeker, self._purchase

@@ -122,7 +122,7 @@ def read(given: Any, *, for_kernel: bool) -> Material | None:
     if order is None:
         if for_kernel or "?" in prompt or 0 < len(split(prompt)) < FEWEST:
             return None
-        order = orders.Order(prompt)
+        order = orders.SummaryOrder(prompt)
     pieces = [order.text, *prose(rest)]
     if for_kernel and any(orders.asks_more(piece) for piece in pieces):
         return None

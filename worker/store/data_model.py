@@ -234,6 +234,7 @@ class Keys:
         "payments",
         _FOREVER,
         "transaction → the payment that it was first named for",
+        fields.TRANSACTIONS,
     )
     journal = Shared("journal", Type.LIST, "payments", _FOREVER, "every change of any money")
     sums = Shared(
@@ -260,7 +261,9 @@ class Keys:
         "listings", Type.HASH, "payments", _FOREVER, "what catalogs say of capabilities", fields.LISTINGS
     )
     found = Shared("found", Type.ZSET, "payments", _FOREVER, "transfers that no payment explains, by time")
-    found_about = Shared("found:about", Type.HASH, "payments", _FOREVER, "what is known of each of them")
+    found_about = Shared(
+        "found:about", Type.HASH, "payments", _FOREVER, "what is known of each of them", fields.FOUND_ABOUT
+    )
 
     # Contracts
 
@@ -297,16 +300,21 @@ class Keys:
         "epochs", Type.ZSET, "remote", _FOREVER, "connections by the end of their lease; 0: ended"
     )
     parted = Shared(
-        "parted", Type.HASH, "remote", _FOREVER, "connections whose process left: consumer → epoch"
+        "parted",
+        Type.HASH,
+        "remote",
+        _FOREVER,
+        "connections whose process left",
+        fields.PARTED,
     )
-    turns = Shared("turns", Type.HASH, "remote", _FOREVER, "who had the last turn, by agent and by tool")
-    busy = Shared(
-        "busy", Type.HASH, "remote", _FOREVER, "runner connections at work: epoch → tool, execution, step"
+    turns = Shared(
+        "turns", Type.HASH, "remote", _FOREVER, "who had the last turn, by agent and by tool", fields.TURNS
     )
+    busy = Shared("busy", Type.HASH, "remote", _FOREVER, "runner connections at work", fields.BUSY)
     retries = Shared(
         "retries", Type.ZSET, "remote", _FOREVER, "`id step` of jobs that are tried again, by time"
     )
-    schemas = Shared("schemas", Type.HASH, "remote", _FOREVER, "tools that runners published: runner → JSON")
+    schemas = Shared("schemas", Type.HASH, "remote", _FOREVER, "tools that runners published", fields.SCHEMAS)
     connection = Each(
         "conn:{epoch}",
         Type.HASH,
@@ -329,7 +337,8 @@ class Keys:
         Type.HASH,
         "remote",
         "as long as the connection",
-        "its executions: id → session",
+        "its executions",
+        fields.HELD,
         part=ending,
     )
     consumers = Each(
@@ -362,7 +371,7 @@ class Keys:
 
     # Delivery
 
-    hooks = Each("hooks:{id}", Type.HASH, "delivery", _EXECUTION, "the journal of its webhooks")
+    hooks = Each("hooks:{id}", Type.HASH, "delivery", _EXECUTION, "the journal of its webhooks", fields.HOOKS)
     outbox = Shared("outbox", Type.ZSET, "delivery", _FOREVER, "notices by the next attempt")
     outbox_cursor = Shared(
         "outbox-cursor", Type.STRING, "delivery", _FOREVER, "how far executions were searched for notices"
@@ -371,7 +380,12 @@ class Keys:
         "hooked", Type.ZSET, "delivery", _FOREVER, "begun executions with webhooks until their end, by start"
     )
     failing_hosts = Shared(
-        "failing-hosts", Type.HASH, "delivery", _FOREVER, "host → since when it fails, when last, how often"
+        "failing-hosts",
+        Type.HASH,
+        "delivery",
+        _FOREVER,
+        "hosts that fail",
+        fields.FAILING_HOSTS,
     )
 
     # Callers
@@ -411,7 +425,14 @@ class Keys:
         "when a kernel's request was first told to wait",
         part=_request,
     )
-    swarm_day = Each("swarm:day:{kernel}", Type.HASH, "swarm", _FOREVER, "a kernel's executions of the day")
+    swarm_day = Each(
+        "swarm:day:{kernel}",
+        Type.HASH,
+        "swarm",
+        _FOREVER,
+        "a kernel's executions of the day",
+        fields.SWARM_DAY,
+    )
     rate = Each("rate:{key}", Type.ZSET, "policy", "its longest window", "calls in a sliding window")
 
     def indexes(self, agent: str, door: str, labels: Mapping[str, str]) -> list[str]:

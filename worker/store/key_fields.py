@@ -65,7 +65,15 @@ RECORD: Fields = (
     ("message", "what goes with the progress"),
     ("said", "bytes of streamed output in the current run"),
     ("marks", "number of the last write within the fence"),
+    ("write", "the last write that `append` made, by which a repeated one is recognised"),
     ("log_bytes", "size of the event log"),
+    ("body", "how an identical input is recognised: digest of its bytes and of its canonical form"),
+    ("before_work", "1 when the payment settles before the work"),
+    ("retries", "free retries that the contract allows"),
+    ("retries_used", "how many of them the seeker was offered"),
+    ("inputs_used", "how often a corrected input was asked for"),
+    ("uncharged", "the fence of the last run that was counted as uncharged"),
+    ("unclaimed", "until when a resumed remote execution may run without a session"),
 )
 
 STEPS: Fields = (
@@ -81,8 +89,13 @@ STEPS: Fields = (
     ("took {type}", "how many signals of a type a local function has used"),
     ("took {fence} {type}", "the same for a run of a remote agent"),
     ("wait {key}", "sequence of the signal that ended a local wait"),
+    ("wait-type {key}", "the type of signal that a local wait is for"),
+    ("approved {digest}", "approvals of the same call that no run has used yet"),
+    ("once:{name}", "JSON: a value that `once` stored"),
+    ("file:{name}", "JSON: a file that the job wrote"),
+    ("overflow", "JSON: from which byte on the log could not take the streamed text"),
     ("cause:{fence}", "JSON: why the run under this fence failed, for the author alone"),
-    ("{step} status", "created, waiting, running, succeeded, failed or cancelled"),
+    ("{step} status", "pending, succeeded, failed, timed_out or cancelled"),
     ("{step} tool", "the tool's name"),
     ("{step} digest", "of the arguments"),
     ("{step} args", "arguments as stored, for a runner"),
@@ -96,13 +109,36 @@ STEPS: Fields = (
     ("{step} runner", "JSON: who runs the job"),
     ("{step} job", "id of the job"),
     ("{step} past", "ids of its former jobs"),
-    ("{step} stage", "where the job stands with its runner"),
+    ("{step} stage", "where the job stands with its runner: dispatched or running"),
     ("{step} epoch", "the runner's connection"),
     ("{step} losses", "how often its runner was lost"),
     ("{step} approval", "granted or denied"),
     ("{step} kept", "what an approval of the same call is kept under"),
     ("{step} answer", "the response to the call"),
     ("{step} answered", "how the job ended, for repeated results"),
+)
+
+# Each leg is of kind refund or fee.
+LEG: Fields = (
+    ("state", "due, settling, unknown, settled or refused"),
+    ("amount", "atomic units"),
+    ("reason", "why a refund is owed"),
+    ("ordinal", "how many refunds of the payment, or fees of the wallet, came before"),
+    ("payload", "JSON: the signed authorization, as sent to the facilitator"),
+    ("requirements", "JSON: what it pays for, as sent to the facilitator"),
+    ("valid_before", "seconds: when the authorization ends"),
+    ("lease", "until when one caller may work on it"),
+    ("token", "that caller"),
+    ("calls", "settle calls so far"),
+    ("failures", "calls and looks at the chain that brought nothing"),
+    ("unknown", "1 after a call without a certain answer"),
+    ("cause", "why its outcome is unknown"),
+    ("hash", "a transaction that was named before the outcome was known"),
+    ("code", "why it was refused"),
+    ("tx", "the transaction"),
+    ("how", "how the settlement is known"),
+    ("receipt", "JSON: the signed refund receipt"),
+    ("settled", "when we learnt that it settled"),
 )
 
 MONEY: Fields = (
@@ -132,6 +168,12 @@ MONEY: Fields = (
     ("{n} code", "why it was refused"),
     ("{n} cause", "why its outcome is unknown"),
     ("{n} unknown", "1 after a call without a certain answer"),
+    ("{n} refusal", "the code of a refusal that waits for a look at the chain"),
+    ("{n} refused_at", "when the facilitator refused"),
+    ("{n} looks", "how often the chain was looked at because of it"),
+    ("{n} proof", "what the audit found: proven or unproven"),
+    ("{n} sent_again", "a transaction that the facilitator named when the audit sent the payment again"),
+    ("{n} {question} tries", "how often the facilitator was asked to verify without an answer"),
     ("{n} maybe", "1 when such a call may have moved the money"),
     ("{n} calls", "settle calls so far"),
     ("{n} lease", "until when one caller may make a settle call"),
@@ -139,11 +181,9 @@ MONEY: Fields = (
     ("{n} again", "when the call is made again"),
     ("{n} hooks", "webhooks that came with the payment"),
     ("{n} refunded", "atomic units that went back"),
-    (
-        "{n} {kind} ...",
-        "a leg of kind refund or fee: state, amount, reason, ordinal, payload, requirements, "
-        "valid_before, lease, token, calls, unknown, cause, hash, code, tx, how, receipt, settled",
-    ),
+    ("{n} fee fixed", "when the collected fees became this leg"),
+    ("{n} refund {ordinal} {fact}", "amount, tx, how and receipt of an earlier refund of the payment"),
+    *((f"{{n}} {{kind}} {name}", holds) for name, holds in LEG),
 )
 
 CONTRACT: Fields = (
@@ -165,20 +205,27 @@ UNPAID_BYTES: Fields = (
     ("new", "bytes of those of all wallets that had never paid"),
 )
 
+
+def _histogram(name: str, of: str, counted: str) -> Fields:
+    """The fields of one histogram."""
+    return (
+        (f"{name} count {of}".rstrip(), counted),
+        (f"{name} us {of}".rstrip(), "the time they took"),
+        (f"{name} le {{us}} {of}".rstrip(), "how many took at most this long and longer than the next bound"),
+    )
+
+
 STATS: Fields = (
-    ("{metric}{labels}", "a counter of /metrics by the name of its sample"),
+    ("worker_{metric}", "a counter of /metrics by the name of its sample"),
+    ("rebuno_{metric}", "the same under the kernel's own names"),
     ("mean_us {agent}", "what a run of the agent takes, the latest weighing a fifth"),
     ("lane_us {lane}", "the same for all executions of a lane"),
-    ("step count {tool}", "calls of a tool that succeeded"),
-    ("step us {tool}", "the time they took"),
-    ("step le {us} {tool}", "how many took at most this long and longer than the next shorter bound"),
-    ("request count {endpoint}", "requests answered, with `request us` and `request le` as for tools"),
-    (
-        "wait count {lane}",
-        "executions taken from a lane, with their waits in `wait us` and `wait le`",
-    ),
-    ("run count {agent}", "runs of an agent, with the time they took in `run us` and `run le`"),
     ("step tools", "how many tools have a histogram of their own"),
+    *_histogram("step", "{tool}", "calls of a tool that succeeded"),
+    *_histogram("request", "{endpoint}", "requests answered"),
+    *_histogram("policy", "", "decisions about tool calls"),
+    *_histogram("wait", "{lane}", "waits of executions until they were taken from a lane"),
+    *_histogram("run", "{agent}", "runs of an agent"),
 )
 
 CATALOGS: Fields = (("{tree}", "`since JSON`: when it began, and a list of its capabilities"),)
@@ -197,6 +244,10 @@ SUMS: Fields = (
 
 WALLETS: Fields = (
     ("open {wallet}", "payments of a wallet that have not ended"),
+    ("paid {wallet}", "what a wallet has paid, minus refunds"),
+    ("runs {wallet}", "when a wallet's uncharged runs of the last hour ended, oldest first"),
+    ("unproven", "`time:wallet`: the same of all wallets that have paid nothing"),
+    ("parked {wallet}", "how many of its open payments wait for a free retry"),
     ("fee {wallet}", "platform fees that gather for a wallet"),
     ("newcomers", "`end:id` of open payments that nothing their wallet has paid vouches for"),
 )
@@ -233,4 +284,36 @@ LISTINGS: Fields = (
     ("{capability} reason", "why it was rejected"),
     ("{capability} at", "when it said so"),
     ("{capability} settled", "when the capability was last paid for, to within ten minutes"),
+)
+
+HOOKS: Fields = (
+    ("looked", "sequence up to which the log was searched for notices"),
+    ("gone {hook}", "when a webhook answered that it is gone"),
+    ("{notice} attempts", "attempts so far"),
+    ("{notice} lines", "how many lines its journal has had"),
+    ("{notice} line {number}", "`time result`: one attempt"),
+    ("{notice} last", "the last of them"),
+)
+
+BUSY: Fields = (("{epoch}", "`deadline id step`: the job that the connection works on"),)
+
+PARTED: Fields = (("{consumer}", "epoch of the connection"),)
+
+TURNS: Fields = (("{name}", "the connection of an agent, or the offer of a tool, that had the last turn"),)
+
+SCHEMAS: Fields = (("{runner}", "JSON: the tools that it published"),)
+
+HELD: Fields = (("{id}", "session"),)
+
+FAILING_HOSTS: Fields = (("{host}", "`since last failures`"),)
+
+TRANSACTIONS: Fields = (("{transaction}", "`id number` of the payment"),)
+
+FOUND_ABOUT: Fields = (
+    ("{transfer}", "`transaction index block time payer amount nonce outcome`, by transaction and log index"),
+)
+
+SWARM_DAY: Fields = (
+    ("day", "days since 1970"),
+    ("used", "executions of that day"),
 )

@@ -75,7 +75,7 @@ class KeyUse:
 
 
 @dataclass(frozen=True, slots=True)
-class Manifest:
+class ScriptManifest:
     """The parsed manifest of a script."""
 
     script: str
@@ -106,7 +106,7 @@ class Manifest:
         return {*self.args, *of, *built, *([self.rest] if self.rest else [])}
 
 
-def read_manifest(script: str, source: str) -> Manifest:
+def read_manifest(script: str, source: str) -> ScriptManifest:
     """Parses a script's manifest; raises BadManifest if it is invalid."""
     blocks = _blocks(script, source)
     args = _first_words(blocks["args"])
@@ -115,7 +115,7 @@ def read_manifest(script: str, source: str) -> Manifest:
     hook = _uses(script, blocks["hook keys"])
     keys = (*_uses(script, blocks["keys"]), *hook)
     _check_keys(script, keys, args)
-    return Manifest(
+    return ScriptManifest(
         script=script,
         keys=keys,
         args=tuple(args),
@@ -125,7 +125,7 @@ def read_manifest(script: str, source: str) -> Manifest:
     )
 
 
-def assemble(manifest: Manifest, body: str, libraries: Sequence[Path], clock: str) -> str:
+def assemble(manifest: ScriptManifest, body: str, libraries: Sequence[Path], clock: str) -> str:
     """Returns the source that the store runs, with the shared functions that the script uses."""
     functions = _needed(body, libraries)
     if shadowed := {*manifest.args, manifest.rest} & functions.keys():
@@ -144,7 +144,7 @@ def assemble(manifest: Manifest, body: str, libraries: Sequence[Path], clock: st
     return "\n".join(part for part in parts if part)
 
 
-def unused_keys(manifest: Manifest, body: str, libraries: Sequence[Path]) -> set[str]:
+def unused_keys(manifest: ScriptManifest, body: str, libraries: Sequence[Path]) -> set[str]:
     """Returns the keys that the manifest names and nothing uses."""
     functions = _needed(body, libraries)
     used = {word for text in (body, *functions.values()) for word in _words(text)}
@@ -217,7 +217,7 @@ def _use(script: str, word: str) -> list[KeyUse]:
     return [KeyUse(local, name, declared.type, of=of, many=bool(match["many"]))]
 
 
-def _key_locals(manifest: Manifest) -> str:
+def _key_locals(manifest: ScriptManifest) -> str:
     """Generates locals for the keys, in the order in which the caller sends them."""
     lines: list[str] = []
     tables: dict[str, list[str]] = {}
@@ -235,7 +235,7 @@ def _key_locals(manifest: Manifest) -> str:
     return "\n".join(lines)
 
 
-def _type_checks(manifest: Manifest) -> str:
+def _type_checks(manifest: ScriptManifest) -> str:
     by_type: dict[Type, list[str]] = {}
     for at, use in enumerate(manifest.single, 1):
         if use.type is Type.ANY:
@@ -249,7 +249,7 @@ def _check(type: Type, keys: str) -> str:
     return f"for _, key in ipairs({keys}) do redis.call('{type.length}', key) end"
 
 
-def _arg_locals(manifest: Manifest) -> str:
+def _arg_locals(manifest: ScriptManifest) -> str:
     """Generates locals for the arguments; the lengths of key lists precede the arguments."""
     first = len(manifest.lists) + 1
     lines = [f"local {name} = ARGV[{at}]" for at, name in enumerate(manifest.args, first)]

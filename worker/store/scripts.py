@@ -21,7 +21,7 @@ from redis.exceptions import NoScriptError
 
 from worker.store.commands import OneConnection, ask
 from worker.store.data_model import Keys
-from worker.store.manifests import BadManifest, KeyUse, Manifest, assemble, read_manifest
+from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
 # Scripts that every room may call; a room's own folder comes first.
 LUA = Path(__file__).parent / "lua"
@@ -165,7 +165,7 @@ def read_reply(script: Script[A], raw: Any) -> Reply[A]:
 class Binding:
     """Builds the keys and arguments of one script; what does not vary is looked up once."""
 
-    def __init__(self, manifest: Manifest, keys: Keys) -> None:
+    def __init__(self, manifest: ScriptManifest, keys: Keys) -> None:
         self._script = manifest.script
         self._parameters = frozenset(manifest.parameters)
         self._names = [_name(use, keys) for use in manifest.single]

@@ -21,11 +21,21 @@ class TaskPool:
     At most `most` tasks run or wait for a thread; a task may belong to groups, each with its own limit.
     """
 
-    def __init__(self, name: str, threads: int, *, most: int, rest: float = REST) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        *,
+        most: int,
+        rest: float = REST,
+        ended: Callable[[str], None] = lambda task: None,
+    ) -> None:
         self._name = name
         self._most = most
         self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self._resting = Resting(rest)
+        # Called with the name of each task that has ended and left room.
+        self._after_end = ended
         self._lock = threading.Lock()
         self._under_way: dict[str, tuple[frozenset[str], Future[bool]]] = {}
 
@@ -41,9 +51,10 @@ class TaskPool:
         *,
         groups: Mapping[str, int] = _NO_GROUPS,
         rests: bool = True,
-    ) -> None:
-        """Runs the task if there is room. `groups`: its groups, with the maximum number of tasks of each.
+    ) -> bool:
+        """Runs the task if there is room, and says whether it does.
 
+        `groups`: its groups, with the maximum number of tasks of each.
         `rests`: after a bug it is not retried for a while.
         """
         with self._lock:
@@ -52,13 +63,14 @@ class TaskPool:
                 for group, most in groups.items()
             )
             if crowded or task in self._under_way or task in self._resting:
-                return
+                return False
             try:
                 future = self._executor.submit(self._run, task, work)
             except RuntimeError:  # closed meanwhile: other clocks run the task
-                return
+                return False
             self._under_way[task] = frozenset(groups), future
         future.add_done_callback(lambda future: self._ended(task, future, rests=rests))
+        return True
 
     @property
     def under_way(self) -> set[str]:
@@ -86,3 +98,4 @@ class TaskPool:
             failed = not future.cancelled() and future.exception() is None and not future.result()
             if failed and rests:
                 self._resting.add(task)
+        self._after_end(task)

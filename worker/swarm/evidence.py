@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from worker.swarm import serde
@@ -35,7 +35,7 @@ _MAGIC = (
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class CandidateEvidence:
     """The evidence to send, and what was changed or dropped."""
 
     inline: tuple[InlineEvidence, ...]
@@ -48,7 +48,7 @@ def prepare(
     refs: Iterable[ArtifactRef],
     contract: TaskContract,
     ids: Sequence[str] = (),
-) -> Evidence:
+) -> CandidateEvidence:
     """Make evidence acceptable under the contract. `ids` are the request's ids, which the event repeats."""
     notes: list[str] = []
     room = MAX_EVENT_BYTES - EVENT_RESERVE - sum(3 * _size(text) for text in ids)
@@ -75,12 +75,7 @@ def prepare(
         if fitted is not None:
             inline.append(fitted)
             room -= _size(asdict(fitted)) + 1
-    return Evidence(tuple(inline), tuple(kept_refs), tuple(notes))
-
-
-def carries_media(content: str) -> bool:
-    """Whether a kernel may see media in this text: a data URI, or base64 that starts like a media file."""
-    return _DATA_URI.search(content) is not None or any(_is_media(run) for run in _runs(content))
+    return CandidateEvidence(tuple(inline), tuple(kept_refs), tuple(notes))
 
 
 def without_media(content: str) -> str:
@@ -181,10 +176,6 @@ def _ref_refusal(ref: ArtifactRef) -> str | None:
     if not all(serde.is_integer(value) and value >= 0 for value in counts):
         return "size and time must be whole numbers, zero or more"
     return None
-
-
-def _runs(content: str) -> Iterator[str]:
-    return (match.group() for match in _RUN.finditer(content))
 
 
 def _is_media(run: str) -> bool:

@@ -46,8 +46,8 @@ class LocalWorker:
     def __init__(self, state: Path, environ: Mapping[str, str] | None = None) -> None:
         self.state = state
         self.log_file = state / "worker.log"
-        kept = {name: value for name, value in os.environ.items() if name not in _PLACES}
-        self._environ = {**kept, **(environ or {})}
+        inherited = {name: value for name, value in os.environ.items() if name not in _PLACES}
+        self._environ = {**inherited, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self._bought = 0
         self.facts: dict[str, Any] = {}

@@ -116,9 +116,9 @@ class _AgentRun:
 
     def run(self, value: Any, labels: Mapping[str, str] | None, context: Mapping[str, Any]) -> Run:
         executions = self._engine.executions(self._capability)
-        given = {name: part for name, part in context.items() if part is not None}
+        present = {name: part for name, part in context.items() if part is not None}
         name = self._capability.name
-        _, id = executions.create(name, value, door="test", labels=labels, context=given or None)
+        _, id = executions.create(name, value, door="test", labels=labels, context=present or None)
         runner = self._engine.runner(self._capability, self._tools, self._decide)
         waits_for = ""
         for _ in range(_MOST_RUNS):

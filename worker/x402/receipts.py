@@ -12,7 +12,7 @@ that both parties signed, never the contract's id. It travels as {format, payloa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -114,7 +114,7 @@ def sign_receipt(settlement: Settlement, sign: Sign) -> dict[str, Any]:
         "version": 1,
         "network": settlement.network,
         "resourceUrl": settlement.resource_url,
-        "payer": settlement.payer,
+        "payer": checksum_address(settlement.payer),
         "issuedAt": settlement.issued_at_s,
         "transaction": settlement.transaction,
     }
@@ -130,8 +130,8 @@ def sign_refund(refund: Refund, sign: Sign) -> dict[str, Any]:
     payload = {
         "version": 1,
         "network": refund.network,
-        "asset": refund.asset,
-        "payer": refund.payer,
+        "asset": checksum_address(refund.asset),
+        "payer": checksum_address(refund.payer),
         "amount": str(refund.amount),
         "payment": refund.payment,
         "refund": refund.refund,
@@ -140,11 +140,6 @@ def sign_refund(refund: Refund, sign: Sign) -> dict[str, Any]:
         "issuedAt": refund.issued_at_s,
     }
     return signed_statement(REFUND_DOMAIN, REFUND, payload, sign)
-
-
-def refund_digest(payload: Mapping[str, Any]) -> bytes:
-    """Return the digest that a refund receipt's signer signed, for verifiers."""
-    return digest(REFUND_DOMAIN, REFUND, payload)
 
 
 def settled_response(settlement: Settlement, sign: Sign) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from worker.x402.receipts import Sign, signed_statement
-from worker.x402.typed_data import Domain, Struct, digest
+from worker.x402.typed_data import Domain, Struct
 
 WINDOW_S = 3_600
 _MOST = 1_024
@@ -60,11 +60,6 @@ _SCHEMA = {
     },
     "required": ["offers"],
 }
-
-
-def offer_digest(payload: Mapping[str, Any]) -> bytes:
-    """Return the digest that the offer's signer signed; a missing expiry is encoded as 0."""
-    return digest(OFFER_DOMAIN, OFFER, {"validUntil": 0, **payload})
 
 
 class OfferSigner:

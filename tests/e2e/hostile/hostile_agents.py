@@ -24,7 +24,7 @@ def notes(job: Any) -> dict[str, Any]:
 
 AT_IMPORT = dict(os.environ)
 # A value that was wiped is nothing but stars.
-SECRET = re.compile(rb"(WORKER_KEY|SECRET_KEY|KERNEL_TOKEN|SWARM_KEYS)=(?!\*+\0)[^\0]")
+SECRET = re.compile(rb"(WORKER_KEY|SIGNING_KEY|SECRET_KEY|KERNEL_TOKEN|AGENT_KEYS|SWARM_KEYS)=(?!\*+\0)[^\0]")
 
 
 @agent("spy", price="0.01", inline=True)

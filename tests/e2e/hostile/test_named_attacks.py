@@ -6,35 +6,15 @@ docs/security.md names the tests of attacks covered elsewhere; these are the oth
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
+import secrets
 
 import pytest
-import redis
 
 from tests.fakes.paid_door import PaidDoor, asked
-from tests.fakes.paid_worker import check_sums
-from worker.core.errors import Problem
-from worker.local.valkey import EmbeddedStore
+from worker.core.errors import Problem, Unavailable
 
 BODY = {"do": "ok"}
 SECRET = "ada@example.com 4111-1111"
-
-
-@pytest.fixture(scope="module", name="store")
-def _store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore(tmp_path_factory.mktemp("named-attacks")) as store:
-        yield store
-
-
-@pytest.fixture(name="door")
-def _door(store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
-    """A worker that runs one execution at a time; its ledger must add up at the end."""
-    client = redis.Redis.from_url(store.url)
-    door = PaidDoor(tmp_path, client, store.url)
-    yield door
-    check_sums(door.parts)
-    client.close()
 
 
 @pytest.mark.parametrize("seconds", [1, 8, 30, 60])
@@ -79,6 +59,24 @@ def test_a_result_is_shown_only_after_the_settlement(door: PaidDoor) -> None:
     assert asked(lambda: deal.execute(BODY)).status == 402
 
 
+def test_a_smart_wallet_that_changes_its_mind_gets_three_runs_and_no_result(door: PaidDoor) -> None:
+    """ERC-1271: a signature of its own form verifies, then the wallet denies it at the settlement."""
+    key = "0x" + secrets.token_hex(32)
+    for _ in range(3):
+        deal = door.deal(key=key)
+        id = deal.execute(BODY, deal.payment(signature="0x" + "62" * 200)).execution.id
+        door.step()
+        taken = door.take(id)
+        assert taken is not None and door.seal(taken) == "settling"
+        door.refuse(id, "flips")
+        task = door.parts.tasks.find(deal.document["contract_id"], id)
+        assert task.sealed and task.unpaid and deal.moved() == 0
+        assert asked(lambda deal=deal: deal.execute(BODY)).status == 402
+    with pytest.raises(Unavailable) as refused:
+        door.deal(key=key).execute(BODY)
+    assert refused.value.details["limit"] == "uncharged"
+
+
 def test_an_observer_that_settles_first_pays_for_the_seeker(door: PaidDoor) -> None:
     """Settlement pre-emption: a third party submits the authorization, which the chain shows."""
     deal = door.deal()
@@ -98,7 +96,7 @@ def test_an_observer_that_settles_first_pays_for_the_seeker(door: PaidDoor) -> N
 
 def test_what_a_seeker_writes_does_not_reach_facilitator_or_chain(door: PaidDoor) -> None:
     """Payment metadata holds only the worker's own words: no task description, no input, no contract id."""
-    deal = door.deal(terms={"note": SECRET})
+    deal = door.deal(terms={"note": SECRET}, task={"description": SECRET})
     offer = str(deal.offer({"do": SECRET}))
     assert SECRET not in offer and deal.document["contract_id"] not in offer
     id = deal.execute({"do": SECRET}, deal.payment()).execution.id

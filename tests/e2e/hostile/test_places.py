@@ -7,38 +7,21 @@ order work is taken, not how long it takes on this machine.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-import redis
 
 from tests.fakes.paid_door import BALANCE, RICH, Deal, PaidDoor, asked
-from tests.fakes.paid_worker import check_sums
 from worker.core.errors import Unavailable
-from worker.local.valkey import EmbeddedStore
 from worker.payments.budget import Allowance
-from worker.payments.line import OrderedQueue
+from worker.payments.ordered_queue import OrderedQueue
 
 BODY = {"do": "ok"}
 PLACES = 6
 
 
-@pytest.fixture(scope="module", name="store")
-def _store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
-    with EmbeddedStore(tmp_path_factory.mktemp("places")) as store:
-        yield store
-
-
-@pytest.fixture(name="door")
-def _door(store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
-    """A worker that runs one execution at a time, with few places for new wallets."""
-    client = redis.Redis.from_url(store.url)
-    door = PaidDoor(tmp_path, client, store.url)
+@pytest.fixture(autouse=True)
+def _few_places(door: PaidDoor) -> None:
     door.parts.budget.allowance = Allowance(newcomers=PLACES)
-    yield door
-    check_sums(door.parts)
-    client.close()
 
 
 def hired(door: PaidDoor, deal: Deal) -> str:

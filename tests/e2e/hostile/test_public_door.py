@@ -6,10 +6,11 @@ import secrets
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
 import pytest
 import requests
 
@@ -20,12 +21,15 @@ from worker.doors.stream_places import MOST_OF_ONE_TASK
 
 HERE = Path(__file__).parent
 LIMIT = 30
+MEGABYTE = b"[" + b'{"a":{"b":{}}},' * 69_000 + b"0]"
+MANY = 100
 
 
 @pytest.fixture(name="session", scope="module")
 def _session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HireSession]:
     """A worker with its chain and facilitator, and with production limits."""
     settings = {"WORKER_AGENTS": "heavy_agents", "PYTHONPATH": str(HERE), "LIMIT_EXECUTES": str(LIMIT)}
+    settings["TRUSTED_PROXIES"] = "1"  # so that a test can send from other addresses
     home = tmp_path_factory.mktemp("worker")
     with hire_tree(home, WORKER_ENV="test", **settings) as session:
         yield session
@@ -69,6 +73,37 @@ def test_a_payment_header_does_not_skip_the_limit(session: HireSession) -> None:
     assert statuses.count(429) >= 10 and set(statuses) <= {404, 429}
     contract, task = hire(session, "slow", {"seconds": 0})
     assert session.http.get(f"{session.url}/tasks/{task}", headers={"X-Contract-ID": contract}).ok
+
+
+def web_cpu(session: HireSession) -> float:
+    """Seconds of processor time that the web processes have used."""
+    total = 0.0
+    for process in session.local.members():
+        with suppress(psutil.NoSuchProcess):
+            if any("gunicorn" in word for word in process.cmdline()):
+                times = process.cpu_times()
+                total += times.user + times.system
+    return total
+
+
+def test_refused_megabytes_cost_a_web_process_little(session: HireSession) -> None:
+    """At most 30 ms of CPU time each, receiving included, so a few such clients delay nobody by 100 ms."""
+    with requests.Session() as http:
+
+        def refused(number: int) -> int:
+            """The status of a megabyte of nested JSON for an unknown contract, from one of two addresses."""
+            headers = {
+                "X-Contract-ID": "ctr_" + secrets.token_hex(13),
+                "X-Forwarded-For": f"203.0.113.{number % 2}",
+                "Content-Type": "application/json",
+            }
+            return http.post(f"{session.url}/execute", MEGABYTE, headers=headers, timeout=60).status_code
+
+        refused(0)
+        before = web_cpu(session)
+        statuses = [refused(number) for number in range(MANY)]
+        assert web_cpu(session) - before < 0.030 * MANY
+    assert set(statuses) == {404, 429}
 
 
 def test_no_shared_cache_may_keep_an_answer(session: HireSession) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.fakes.paid_door import Deal, PaidDoor
+from tests.fakes.paid_door import Deal, PaidDoor, asked
 from worker.contracts import book
 from worker.contracts.book import SHELTER_US, UnpaidQuota
 from worker.contracts.signatures import address_of
@@ -135,6 +135,18 @@ def test_a_refused_payment_leaves_no_input(paid_door: PaidDoor, size: int) -> No
     assert paid_door.parts.executions.input(execution) == body
     assert execution.context["terms"]["price"] == "0.01"
     assert int(client.pttl(keys.contract(ref))) == -1 and bytes_of_new(paid_door) == 0
+
+
+def test_a_store_that_fills_refuses_contracts_before_work(paid_door: PaidDoor) -> None:
+    """Above 60 % new contracts are refused and signed ones are still sold; above 75 % nothing is."""
+    deal, guard = paid_door.deal(), paid_door.parts.conditions.load.guard
+    guard.read = lambda: {"used_memory": 61, "maxmemory": 100}
+    refused(paid_door.parts.conditions.check_takes_contracts)
+    assert asked(lambda: deal.execute({})).status == 402
+    guard.read = lambda: {"used_memory": 76, "maxmemory": 100}
+    refused(lambda: deal.execute({}))
+    guard.read = lambda: {"used_memory": 50, "maxmemory": 100}
+    paid_door.parts.conditions.check_takes_contracts()
 
 
 def test_drafts_never_keep_others_from_signing(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:

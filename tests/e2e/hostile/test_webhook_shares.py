@@ -8,29 +8,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
-
-import pytest
-import redis
 
 from tests.fakes.paid_door import PaidDoor
-from tests.fakes.paid_worker import check_sums
 from tests.waiting import eventually
 from worker.delivery.webhook_pool import MOST_OF_ONE_HOST, WebhookPool
-from worker.local.valkey import EmbeddedStore
 
 BODY = {"do": "ok"}
 HANGING = 20
-
-
-@pytest.fixture(name="door")
-def _door(tmp_path: Path) -> Iterator[PaidDoor]:
-    with EmbeddedStore(tmp_path / "store") as store:
-        client = redis.Redis.from_url(store.url)
-        door = PaidDoor(tmp_path, client, store.url)
-        yield door
-        check_sums(door.parts)
-        client.close()
 
 
 @contextmanager

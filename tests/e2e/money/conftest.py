@@ -7,17 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.money.node_clients import NodeClients
+from tests.fakes.openai_server import chat_settings, serving, talks
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.npm import installed
 
 
 @pytest.fixture(scope="module", name="running_worker")
 def _running_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcesses]:
-    processes = WorkerProcesses(tmp_path_factory.mktemp("worker"))
-    try:
-        yield processes.open()
-    finally:
-        processes.close()
+    with serving(talks) as model:
+        processes = WorkerProcesses(tmp_path_factory.mktemp("worker"), **chat_settings(model))
+        try:
+            yield processes.open()
+        finally:
+            processes.close()
 
 
 @pytest.fixture(name="processes")
@@ -29,6 +32,5 @@ def _processes(running_worker: WorkerProcesses) -> Iterator[WorkerProcesses]:
 
 
 @pytest.fixture(scope="session", name="node_clients")
-def _node_clients() -> Path:
-    """The published npm clients."""
-    return installed(Path(__file__).parent / "node", "node-money")
+def _node_clients() -> NodeClients:
+    return NodeClients(installed(Path(__file__).parent / "node", "node-money"))

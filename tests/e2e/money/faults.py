@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from tests.fakes.unusable_files import unusable_files
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
 from worker.local.valkey import EmbeddedStore
@@ -38,111 +39,105 @@ class Fault:
         return f"| {self.name} | {self.sees} | {self.charged} | {self.heals} | {self.within:g} s |"
 
 
-def _busy_process(house: WorkerProcesses) -> int:
+def busy_process(processes: WorkerProcesses) -> int:
     """The warm process that runs the current work."""
 
     def find() -> int:
-        keys = house.parts.keys
-        for id in house.parts.client.zrange(keys.leases, 0, -1):
-            worker = house.parts.client.hget(keys.record(id.decode()), "worker")
+        keys = processes.parts.keys
+        for id in processes.parts.client.zrange(keys.leases, 0, -1):
+            worker = processes.parts.client.hget(keys.record(id.decode()), "worker")
             return int(worker.decode().rpartition("-")[2])
         return 0
 
     return eventually(find, 20, "work in progress")
 
 
-def warm_process(house: WorkerProcesses) -> Iterator[None]:
-    os.kill(_busy_process(house), signal.SIGKILL)
+def warm_process(processes: WorkerProcesses) -> Iterator[None]:
+    os.kill(busy_process(processes), signal.SIGKILL)
     yield
 
 
-def web_process(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    os.kill(house.web_pid(), signal.SIGKILL)
+def web_process(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    os.kill(processes.web_pid(), signal.SIGKILL)
     yield
 
 
-def work_tree(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    family = [house.programs["work"].pid]
+def work_tree(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    family = [processes.programs["work"].pid]
     family += [child.pid for child in psutil.Process(family[0]).children(recursive=True)]
     for pid in family:
         os.kill(pid, signal.SIGKILL)
-    house.programs.pop("work").wait()
-    house.start("work", "worker", "work")
+    processes.programs.pop("work").wait()
+    processes.start("work", "worker", "work")
     yield
 
 
-def store_killed(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    assert isinstance(house.store, EmbeddedStore) and house.store.pid is not None
-    os.kill(house.store.pid, signal.SIGKILL)
+def store_killed(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    assert isinstance(processes.store, EmbeddedStore) and processes.store.pid is not None
+    os.kill(processes.store.pid, signal.SIGKILL)
     yield
 
 
-def store_frozen(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    assert isinstance(house.store, EmbeddedStore) and house.store.pid is not None
-    os.kill(house.store.pid, signal.SIGSTOP)
+def store_frozen(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    assert isinstance(processes.store, EmbeddedStore) and processes.store.pid is not None
+    os.kill(processes.store.pid, signal.SIGSTOP)
     try:
         time.sleep(2)
     finally:
-        os.kill(house.store.pid, signal.SIGCONT)
+        os.kill(processes.store.pid, signal.SIGCONT)
     yield
 
 
-def files_removed(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    shutil.rmtree(house.home / "files", ignore_errors=True)
+def files_removed(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    shutil.rmtree(processes.home / "files", ignore_errors=True)
     yield
 
 
-def files_broken(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    directory, aside = house.home / "files", house.home / "files.aside"
-    directory.mkdir(exist_ok=True)
-    directory.rename(aside)
-    directory.write_text("in the way")
-    try:
+def files_broken(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    with unusable_files(processes.home):
         yield
-    finally:
-        directory.unlink()
-        aside.rename(directory)
 
 
-def deploy(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    house.start("next-work", "worker", "work")
-    house.end("work")
-    house.programs["work"] = house.programs.pop("next-work")
+def deploy(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    processes.start("next-work", "worker", "work")
+    processes.end("work")
+    processes.programs["work"] = processes.programs.pop("next-work")
     yield
 
 
-def facilitator_away(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    house.restart_facilitator(away_s=5)
+def facilitator_away(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    processes.restart_facilitator(away_s=5)
     yield
 
 
-def facilitator_hangs(house: WorkerProcesses) -> Iterator[None]:
+def facilitator_hangs(processes: WorkerProcesses) -> Iterator[None]:
     """It takes calls and answers none, then is started again by its host."""
-    _busy_process(house)
-    with house.block_time(60):
+    busy_process(processes)
+    with processes.block_time(60):
         time.sleep(4)
-        house.restart_facilitator(away_s=0)
+        processes.restart_facilitator(away_s=0)
     yield
 
 
-def slow_chain(house: WorkerProcesses) -> Iterator[None]:
-    _busy_process(house)
-    with house.block_time(6):
+def slow_chain(processes: WorkerProcesses) -> Iterator[None]:
+    busy_process(processes)
+    with processes.block_time(6):
         time.sleep(8)
     yield
 
 
 ONCE = "once, when delivered"
 AGAIN = frozenset({"200", "202"})
-LATER = AGAIN | {"503", "no answer"}
+CUT = AGAIN | {"no answer"}
+LATER = CUT | {"503"}
 FAULTS = (
     Fault(
         *("kill -9 of the process that runs the work", "the same answer, later", ONCE),
@@ -150,11 +145,11 @@ FAULTS = (
     ),
     Fault(
         *("kill -9 of the web process", "a broken connection; the same request again", ONCE),
-        *("gunicorn: a new process; the clock settles", 15, LATER, web_process),
+        *("gunicorn: a new process; the clock settles", 15, CUT, web_process),
     ),
     Fault(
         *("kill -9 of all work processes", "202, and the result once they are back", ONCE),
-        *("the host starts them; the clock takes the work back", 30, LATER, work_tree),
+        *("the host starts them; the clock takes the work back", 30, AGAIN, work_tree),
     ),
     Fault(
         *("kill -9 of the store", "503 with Retry-After; contracts signed before wait", ONCE),
@@ -170,28 +165,28 @@ FAULTS = (
     ),
     Fault(
         *("files cannot be stored", "503 `STORAGE_UNAVAILABLE` before a 402", "nothing until it heals"),
-        *("the operator; noticed within 5 s", 30, LATER, files_broken, True),
+        *("the operator; noticed within 5 s", 30, AGAIN, files_broken, True),
     ),
     Fault(
         *("a deploy replaces the work processes", "a later answer", ONCE),
-        *("old processes finish or hand back", 30, LATER, deploy),
+        *("old processes finish or hand back", 30, AGAIN, deploy),
     ),
     Fault(
         *("the facilitator is away for 5 s", "202, and the result later", ONCE),
-        *("the clock calls again for the same payment", 60, LATER, facilitator_away),
+        *("the clock calls again for the same payment", 60, AGAIN, facilitator_away),
     ),
     Fault(
         *("the facilitator ends in mid-settle", "202, and the result later", ONCE),
-        *("the clock calls again, or the chain shows the transfer", 90, LATER, facilitator_hangs),
+        *("the clock calls again, or the chain shows the transfer", 90, AGAIN, facilitator_hangs),
     ),
     Fault(
         *("the chain makes a block every 6 s", "202, and the result with the block", ONCE),
-        *("nothing to heal", 60, LATER, slow_chain),
+        *("nothing to heal", 60, AGAIN, slow_chain),
     ),
 )
 
 
 @contextmanager
-def injected(fault: Fault, house: WorkerProcesses) -> Iterator[None]:
+def injected(fault: Fault, processes: WorkerProcesses) -> Iterator[None]:
     """Injects the fault for the duration of the block."""
-    yield from fault.inject(house)
+    yield from fault.inject(processes)

@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +12,7 @@ from x402.http.clients.httpx import x402HttpxClient
 from x402.http.clients.requests import x402_requests
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
+from tests.e2e.money.node_clients import NodeClients
 from tests.fakes.seeker import FEE_WALLET, Hired
 from tests.fakes.worker_processes import WorkerProcesses
 
@@ -76,22 +73,9 @@ def test_python_httpx_client_pays(processes: WorkerProcesses) -> None:
 
 
 @pytest.mark.parametrize("client", ["@x402/fetch", "@x402/axios", "x402-fetch"])
-def test_node_clients_pay(processes: WorkerProcesses, node_clients: Path, client: str) -> None:
+def test_node_clients_pay(processes: WorkerProcesses, node_clients: NodeClients, client: str) -> None:
     """The npm clients, the legacy one included, pay automatically; balances change by exactly the price."""
     seeker = processes.seeker()
     hired, balances = seeker.hire(), Balances(processes, seeker.wallet)
-    asked = {"url": f"{processes.url}/execute", "contract": hired.id, "body": BODY}
-    done = subprocess.run(
-        ["node", "pay.mjs", client],
-        input=json.dumps(asked),
-        env={**os.environ, "SEEKER_KEY": seeker.key},
-        cwd=node_clients,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer = json.loads(done.stdout)
+    answer = node_clients.pay(client, seeker, url=f"{processes.url}/execute", contract=hired.id, body=BODY)
     check(processes, hired, balances, answer["status"], answer["body"])
-    paid = answer["paid"]
-    assert paid["success"] is True and paid["transaction"].startswith("0x")

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-import os
-import subprocess
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +15,7 @@ from x402.http.clients.httpx import x402HttpxClient
 from x402.http.clients.requests import x402_requests
 from x402.mechanisms.evm.exact.register import register_exact_evm_client
 
+from tests.e2e.money.node_clients import NodeClients
 from tests.e2e.money.test_official_clients import BODY, PRICE, Balances
 from tests.fakes.paid_worker import in_threads
 from tests.fakes.plain_buyer import PlainBuyer
@@ -61,23 +58,12 @@ def test_python_httpx_client_buys(processes: WorkerProcesses) -> None:
 
 
 @pytest.mark.parametrize("client", ["@x402/fetch", "@x402/axios", "x402-fetch"])
-def test_node_clients_buy(processes: WorkerProcesses, node_clients: Path, client: str) -> None:
+def test_node_clients_buy(processes: WorkerProcesses, node_clients: NodeClients, client: str) -> None:
     """The npm clients, including the legacy one, buy with one call."""
     seeker = processes.seeker()
     balances = Balances(processes, seeker.wallet)
-    done = subprocess.run(
-        ["node", "pay.mjs", client],
-        input=json.dumps({"url": f"{processes.url}/buy/echo", "body": BODY}),
-        env={**os.environ, "SEEKER_KEY": seeker.key},
-        cwd=node_clients,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    answer = json.loads(done.stdout)
+    answer = node_clients.pay(client, seeker, url=f"{processes.url}/buy/echo", body=BODY)
     check(processes, balances, answer["status"], answer["body"])
-    assert answer["paid"]["success"] is True and answer["paid"]["transaction"].startswith("0x")
 
 
 def test_twenty_copies_move_the_price_once(processes: WorkerProcesses) -> None:

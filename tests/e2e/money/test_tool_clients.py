@@ -14,6 +14,7 @@ from tests.e2e.money.test_plain_clients import check
 from tests.fakes.worker_processes import WorkerProcesses
 
 PAYERS = Path(__file__).parent / "python"
+CHAT_PRICE = 50_000
 VALIDATORS = Path(__file__).parents[1] / "validators"
 
 
@@ -61,10 +62,28 @@ def test_uvd_sdk_buys(processes: WorkerProcesses, tmp_path: Path) -> None:
     check(processes, balances, bought["status"], bought["body"])
 
 
+def test_openai_client_buys_completions(processes: WorkerProcesses, tmp_path: Path) -> None:
+    """x402-openai, a drop-in OpenAI client, buys a whole completion and a streamed one at /v1."""
+    seeker = processes.seeker()
+    balances = Balances(processes, seeker.wallet)
+    body = {"model": "m-1", "messages": [{"role": "user", "content": "hello there"}]}
+    python = pypi.installed(PAYERS / "openai-requirements.txt", "python-openai")
+    bought = paid_by(python, "x402-openai", f"{processes.url}/v1", body, seeker.key, tmp_path)
+    assert bought["whole"] == bought["streamed"] == "You said: hello there"
+    assert bought["pieces"] > 2 and bought["finish"] == "stop"
+    assert len(set(bought["tasks"])) == 2
+    assert balances.moved() == (-2 * CHAT_PRICE, 2 * CHAT_PRICE)
+
+
 def by_python(payer: str, processes: WorkerProcesses, key: str, home: Path) -> dict[str, Any]:
-    """The response that a Python payer got, run in its own environment."""
+    """The response that a Python payer got from the plain door."""
     python = pypi.installed(PAYERS / "requirements.txt", "python-payers")
-    asked = json.dumps({"url": f"{processes.url}/buy/echo", "body": BODY})
+    return paid_by(python, payer, f"{processes.url}/buy/echo", BODY, key, home)
+
+
+def paid_by(python: Path, payer: str, url: str, body: Any, key: str, home: Path) -> dict[str, Any]:
+    """What a Python payer got, run in its own environment."""
+    asked = json.dumps({"url": url, "body": body})
     command = [str(python), str(PAYERS / "pay.py"), payer]
     bought: dict[str, Any] = json.loads(ran(command, home, asked, SEEKER_KEY=key, HOME=str(home)))
     return bought

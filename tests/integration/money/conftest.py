@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from tests.fakes.facilitator_server import FacilitatorServer
+from tests.fakes.openai_server import chat_settings, serving, talks
 from tests.fakes.paid_door import PaidDoor
 from tests.fakes.paid_worker import PaidWorker, check_sums
 from worker.local.valkey import EmbeddedStore
@@ -18,8 +19,8 @@ from worker.local.valkey import EmbeddedStore
 def _running_paid_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PaidWorker]:
     home = tmp_path_factory.mktemp("paid-worker")
     store = EmbeddedStore(home)
-    with FacilitatorServer() as facilitator:
-        paid_worker = PaidWorker(home, store, facilitator)
+    with FacilitatorServer() as facilitator, serving(talks) as model:
+        paid_worker = PaidWorker(home, store, facilitator, **chat_settings(model))
         try:
             paid_worker.start_work()
             yield paid_worker
@@ -28,21 +29,12 @@ def _running_paid_worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
             store.stop()
 
 
-@pytest.fixture(scope="session", name="paid_door_store")
-def _paid_door_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStore]:
-    """A store that tests may flush."""
-    with EmbeddedStore(tmp_path_factory.mktemp("paid-door")) as store:
-        yield store
-
-
 @pytest.fixture(name="paid_door")
-def _paid_door(paid_door_store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
+def _paid_door(valkey: EmbeddedStore, client: redis.Redis, tmp_path: Path) -> Iterator[PaidDoor]:
     """A worker with a concurrency of one; its ledger must balance at the end."""
-    client = redis.Redis.from_url(paid_door_store.url)
-    paid_door = PaidDoor(tmp_path, client, paid_door_store.url)
+    paid_door = PaidDoor(tmp_path, client, valkey.url)
     yield paid_door
     check_sums(paid_door.parts)
-    client.close()
 
 
 @pytest.fixture(name="paid_worker")

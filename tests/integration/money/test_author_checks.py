@@ -10,7 +10,7 @@ from worker.capabilities.declare import Capability
 from worker.core.errors import InvalidInput, Unavailable
 from worker.hiring.author_check import AuthorCheck
 from worker.hiring.task import TaskInput
-from worker.queue.checks import Caller, CheckResult
+from worker.queue.checks import CheckOutcome, CheckRequester
 
 CHECKED = Capability(name="checked", checks_input=True)
 WALLET = "0x" + "ab" * 20
@@ -19,28 +19,28 @@ WALLET = "0x" + "ab" * 20
 class FakeChecks:
     """Answers every check with the same result and records the callers."""
 
-    def __init__(self, result: CheckResult) -> None:
+    def __init__(self, result: CheckOutcome) -> None:
         self.result = result
-        self.callers: list[Caller] = []
+        self.callers: list[CheckRequester] = []
 
-    def ask(self, kind: str, input: Any, caller: Caller) -> CheckResult:
-        self.callers.append(caller)
+    def ask(self, kind: str, input: Any, requester: CheckRequester) -> CheckOutcome:
+        self.callers.append(requester)
         return self.result
 
 
 def test_an_input_that_passed_is_checked_once() -> None:
     """The paid request does not repeat the check."""
-    checks = FakeChecks(CheckResult(answer={"value": {}}))
+    checks = FakeChecks(CheckOutcome(answer={"value": {}}))
     author_check = AuthorCheck(checks, lambda wallet: False)
     for _ in range(2):
         author_check(CHECKED, TaskInput.of({"n": 1}), WALLET)
-    assert checks.callers == [Caller(wallet=WALLET, signed=True)]
+    assert checks.callers == [CheckRequester(wallet=WALLET, signed=True)]
 
 
 def test_a_refused_input_names_what_is_wrong() -> None:
     """The seeker gets the author's message and details before any payment."""
     problem = {"error": "odd", "code": "INVALID_INPUT", "details": {"field": "n", "expected": "even"}}
-    author_check = AuthorCheck(FakeChecks(CheckResult(problem=problem)), lambda wallet: True)
+    author_check = AuthorCheck(FakeChecks(CheckOutcome(problem=problem)), lambda wallet: True)
     with pytest.raises(InvalidInput, match="odd") as caught:
         author_check(CHECKED, TaskInput.of({"n": 1}), WALLET)
     assert caught.value.details == {"field": "n", "expected": "even"}
@@ -48,10 +48,10 @@ def test_a_refused_input_names_what_is_wrong() -> None:
 
 @pytest.mark.parametrize(
     "result",
-    [CheckResult(), CheckResult(too_long=True), CheckResult(problem={"code": "INTERNAL_ERROR"})],
+    [CheckOutcome(), CheckOutcome(too_long=True), CheckOutcome(problem={"code": "INTERNAL_ERROR"})],
     ids=["none", "too long", "a bug"],
 )
-def test_a_check_without_an_answer_refuses_before_money(result: CheckResult) -> None:
+def test_a_check_without_an_answer_refuses_before_money(result: CheckOutcome) -> None:
     """If the check cannot run, the request is refused before payment and can be retried."""
     author_check = AuthorCheck(FakeChecks(result), lambda wallet: False)
     with pytest.raises(Unavailable) as caught:
@@ -62,11 +62,11 @@ def test_a_check_without_an_answer_refuses_before_money(result: CheckResult) -> 
 def test_a_price_comes_from_the_check_and_is_asked_once() -> None:
     """The author's function sets the price, called once; without an answer the input is refused."""
     priced = Capability(name="priced", price="2.00", prices_input=True)
-    checks = FakeChecks(CheckResult(answer={"value": {"price": "0.70"}}))
+    checks = FakeChecks(CheckOutcome(answer={"value": {"price": "0.70"}}))
     author_check = AuthorCheck(checks, lambda wallet: False)
     for _ in range(2):
         assert author_check(priced, TaskInput.of({"n": 1}), "", "192.0.2.1") == "0.70"
-    assert checks.callers == [Caller(network="192.0.2.1")]
-    older = AuthorCheck(FakeChecks(CheckResult(answer={"value": {}})), lambda wallet: False)
+    assert checks.callers == [CheckRequester(network="192.0.2.1")]
+    older = AuthorCheck(FakeChecks(CheckOutcome(answer={"value": {}})), lambda wallet: False)
     with pytest.raises(Unavailable):
         older(priced, TaskInput.of({"n": 1}), "")

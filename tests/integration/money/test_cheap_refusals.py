@@ -206,6 +206,18 @@ def test_corrected_input_replaces_the_stored_body_digest(paid_worker: PaidWorker
     assert hired.execute(second).json["task_id"] == done.json["task_id"]
 
 
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+def test_plain_purchase_is_refused_cheaply(paid_worker: PaidWorker, client: FlaskClient, body: bytes) -> None:
+    """The plain door has the same bound: an unknown capability, an invalid body, and another's payment."""
+    cheap(lambda: posted(client, "/buy/unknown", body), 404)
+    header = paid_worker.seeker().hire().sign()
+    status = posted(client, "/buy/echo", body).status_code
+    assert status in (400, 402, 413, 422)
+    if status != 402:  # this one could be bought
+        cheap(lambda: posted(client, "/buy/echo", body), status)
+    cheap(lambda: posted(client, "/buy/echo", body, PAYMENT_SIGNATURE=header), status)
+
+
 def test_mismatched_payment_is_refused_cheaply(paid_worker: PaidWorker, client: FlaskClient) -> None:
     """A payment for another contract is refused as cheaply as a missing one."""
     hired = paid_worker.seeker().hire()

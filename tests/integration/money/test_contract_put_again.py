@@ -11,8 +11,11 @@ from worker.x402.payment_keys import PaymentKey
 BODY = {"do": "ok"}
 
 
-def test_contract_put_again_is_bound_to_its_payment(paid_door: PaidDoor) -> None:
+@pytest.mark.parametrize("running_s", [0, 3_600], ids=["new store", "store that has run for long"])
+def test_contract_put_again_is_bound_to_its_payment(paid_door: PaidDoor, running_s: int) -> None:
     """It gets no second 402: it waits for the ledger comparison, then runs."""
+    paid_door.jump(running_s)
+    assert running_s == 0 or paid_door.comparison.run()
     deal = paid_door.deal()
     deal.payment()
     contract = paid_door.hiring.book.find(deal.document["contract_id"])

@@ -41,8 +41,9 @@ def test_no_new_work_above_three_quarters_of_memory(paid_worker: PaidWorker) -> 
     header = asked.sign()
     draft = asked.seeker.draft()
     with memory(paid_worker, int(used(paid_worker) / 0.88)):
-        contract = asked.seeker.door("POST", "/contracts", draft)
-        for response in (asked.execute(), asked.execute(None, header), contract):
+        drafted = asked.seeker.door("POST", "/contracts", draft)
+        registered = asked.seeker.door("PUT", "/contracts", asked.document)
+        for response in (asked.execute(), asked.execute(None, header), drafted, registered):
             assert (response.status, response.code) == (503, "WORKER_BUSY")
             assert response.header("PAYMENT-REQUIRED") is None and response.header("Retry-After")
         assert done.execute().content == first.content

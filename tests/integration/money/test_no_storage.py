@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.fakes.paid_worker import PaidWorker
+from tests.fakes.unusable_files import unusable_files
 from tests.waiting import eventually
 from worker.store.outage import count_bugs
 
@@ -16,15 +17,11 @@ PRICE = 10_000
 
 @contextmanager
 def broken_storage(paid_worker: PaidWorker) -> Iterator[None]:
-    """A file replaces the directory; returns once the worker has noticed."""
-    directory, aside = paid_worker.home / "files", paid_worker.home / "files.aside"
-    directory.rename(aside)
-    directory.write_text("in the way")
+    """Returns once the worker has noticed that files can be stored again."""
     try:
-        yield
+        with unusable_files(paid_worker.home):
+            yield
     finally:
-        directory.unlink()
-        aside.rename(directory)
         eventually(
             lambda: ready(paid_worker)["checks"]["files"] == "ok", description="files that can be stored"
         )

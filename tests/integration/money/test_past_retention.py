@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,11 +19,9 @@ KEPT_DAYS = 30
 
 
 @pytest.fixture(name="paid_door")
-def _paid_door(paid_door_store: EmbeddedStore, tmp_path: Path) -> Iterator[PaidDoor]:
+def _paid_door(valkey: EmbeddedStore, client: redis.Redis, tmp_path: Path) -> PaidDoor:
     """A worker whose ledger is not balanced at the end, since records are removed."""
-    client = redis.Redis.from_url(paid_door_store.url)
-    yield PaidDoor(tmp_path, client, paid_door_store.url)
-    client.close()
+    return PaidDoor(tmp_path, client, valkey.url)
 
 
 def worked(paid_door: PaidDoor, deal: Deal, header: str, outcome: str = "completed") -> str:

@@ -59,7 +59,8 @@ def test_a_stranger_adds_nothing_to_a_payers_list(paid_worker: PaidWorker) -> No
     assert [each["task_id"] for each in listed] == [bought["task_id"]]
 
 
-def test_no_refusal_is_kept_by_a_cache(paid_worker: PaidWorker) -> None:
+def test_refusals_are_not_cacheable(paid_worker: PaidWorker) -> None:
+    """Every refusal of the plain door has `no-store`: a shared cache would show it to other payers."""
     door = buyer(paid_worker).seeker.door
     for method, path, headers in (
         ("GET", "/buy/nothing", {}),

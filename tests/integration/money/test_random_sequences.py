@@ -388,16 +388,16 @@ class Money(RuleBasedStateMachine):
         self.client.close()
 
 
-def test_money_invariants_hold_in_random_sequences(paid_door_store: EmbeddedStore) -> None:
+def test_money_invariants_hold_in_random_sequences(valkey: EmbeddedStore) -> None:
     """In any order of events: at most one charge, and it buys a result, a run or a refund."""
-    machine = type("Money", (Money,), {"store": paid_door_store})
+    machine = type("Money", (Money,), {"store": valkey})
     run_state_machine_as_test(machine, settings=_settings(int(os.environ.get("MONEY_EXAMPLES", "60")), 40))
 
 
 @pytest.mark.soak
-def test_money_invariants_hold_in_long_random_sequences(paid_door_store: EmbeddedStore) -> None:
+def test_money_invariants_hold_in_long_random_sequences(valkey: EmbeddedStore) -> None:
     """The same with many more and longer examples."""
-    machine = type("Money", (Money,), {"store": paid_door_store})
+    machine = type("Money", (Money,), {"store": valkey})
     run_state_machine_as_test(machine, settings=_settings(1500, 60))
 
 

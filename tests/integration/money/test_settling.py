@@ -230,20 +230,28 @@ def test_open_settle_call_excludes_others(paid_door: PaidDoor) -> None:
     assert payment(paid_door, id).how == "chain" and paid_door.execution(id).state == "completed"
 
 
-def test_settlement_success_is_recorded_without_the_lease(paid_door: PaidDoor) -> None:
-    """A process frozen inside its call records the success it receives after resuming."""
-    deal = paid_door.deal()
-    id = sealed(paid_door, deal)
+def freeze_first_call(paid_door: PaidDoor, id: str, *planned: str) -> None:
+    """Inside the first settle call its lease lapses, and another process calls and gets no response.
+
+    `planned`: what the facilitator then answers to the first call.
+    """
 
     def frozen() -> None:
-        """Inside the first call: its lease lapses, and another process calls and gets no response."""
         paid_door.facilitator.before_settle = lambda: None
         paid_door.jump(6)
         paid_door.facilitator.planned["settle"].append("away")
         paid_door.clock_settler.settle(id)
         assert payment(paid_door, id).state is PaymentState.UNKNOWN
+        paid_door.facilitator.planned["settle"].extend(planned)
 
     paid_door.facilitator.before_settle = frozen
+
+
+def test_settlement_success_is_recorded_without_the_lease(paid_door: PaidDoor) -> None:
+    """A process frozen inside its call records the success it receives after resuming."""
+    deal = paid_door.deal()
+    id = sealed(paid_door, deal)
+    freeze_first_call(paid_door, id)
     paid_door.settle(id)
     assert payment(paid_door, id).how == "facilitator" and paid_door.execution(id).state == "completed"
 
@@ -252,15 +260,7 @@ def test_late_refusal_is_not_believed(paid_door: PaidDoor) -> None:
     """A frozen process's refusal does not count if another call was made meanwhile."""
     deal = paid_door.deal()
     id = sealed(paid_door, deal)
-
-    def frozen() -> None:
-        paid_door.facilitator.before_settle = lambda: None
-        paid_door.jump(6)
-        paid_door.facilitator.planned["settle"].append("away")
-        paid_door.clock_settler.settle(id)
-        paid_door.facilitator.planned["settle"].append("no")
-
-    paid_door.facilitator.before_settle = frozen
+    freeze_first_call(paid_door, id, "no")
     paid_door.settle(id)
     assert payment(paid_door, id).state is PaymentState.UNKNOWN
     assert paid_door.execution(id).phase == "settling"

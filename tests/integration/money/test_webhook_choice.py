@@ -16,7 +16,7 @@ BODY, OTHER = {"do": "ok"}, {"do": "other"}
 FIRST, SECOND, THIRD = (f"http://127.0.0.1:9/{name}" for name in ("first", "second", "third"))
 
 
-def told(paid_door: PaidDoor, id: str) -> list[str]:
+def notified(paid_door: PaidDoor, id: str) -> list[str]:
     return [hook.url for hook in hooks_of(paid_door.execution(id))]
 
 
@@ -39,20 +39,20 @@ def test_next_payment_sets_the_webhook(paid_door: PaidDoor, body: dict[str, str]
     """After a refused payment, the paying request sets the webhook, with the same input or another."""
     deal = paid_door.deal()
     id = refused(paid_door, deal)
-    assert told(paid_door, id) == [FIRST]
+    assert notified(paid_door, id) == [FIRST]
     assert deal.execute(body, deal.payment(), SECOND).execution.id == id
     paid_door.step()
-    assert paid_door.execution(id).phase == "working" and told(paid_door, id) == [SECOND]
+    assert paid_door.execution(id).phase == "working" and notified(paid_door, id) == [SECOND]
 
 
 def test_later_payment_can_add_a_webhook(paid_door: PaidDoor) -> None:
     """An address sent only with the second payment is called too."""
     deal = paid_door.deal()
     id = refused(paid_door, deal, None)
-    assert told(paid_door, id) == []
+    assert notified(paid_door, id) == []
     deal.execute(BODY, deal.payment(), SECOND)
     paid_door.step()
-    assert told(paid_door, id) == [SECOND]
+    assert notified(paid_door, id) == [SECOND]
 
 
 def test_payment_without_a_webhook_drops_the_refused_ones(paid_door: PaidDoor) -> None:
@@ -61,17 +61,17 @@ def test_payment_without_a_webhook_drops_the_refused_ones(paid_door: PaidDoor) -
     id = refused(paid_door, deal)
     deal.execute(BODY, deal.payment())
     paid_door.step()
-    assert told(paid_door, id) == []
+    assert notified(paid_door, id) == []
 
 
 def test_contracts_webhook_is_always_called(paid_door: PaidDoor) -> None:
     """The webhook in the signed contract is called whatever the requests say."""
     deal = paid_door.deal(webhook={"url": THIRD, "token": "t"})
     id = refused(paid_door, deal)
-    assert told(paid_door, id) == [THIRD, FIRST]
+    assert notified(paid_door, id) == [THIRD, FIRST]
     deal.execute(BODY, deal.payment(), SECOND)
     paid_door.step()
-    assert told(paid_door, id) == [THIRD, SECOND]
+    assert notified(paid_door, id) == [THIRD, SECOND]
     assert hooks_of(paid_door.execution(id))[0].token == "t"
 
 
@@ -83,7 +83,7 @@ def test_found_payment_calls_the_contracts_webhooks(paid_door: PaidDoor) -> None
     paid_door.jump(700)
     paid_door.tick()
     task = deal.execute(BODY, None, FIRST)
-    assert task.money.paid == 1 and told(paid_door, task.execution.id) == [THIRD, FIRST]
+    assert task.money.paid == 1 and notified(paid_door, task.execution.id) == [THIRD, FIRST]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_uncallable_webhook_does_not_block_paid_work(paid_door: PaidDoor, webhoo
     with pytest.raises(Problem):
         deal.execute(BODY, None, "ftp://127.0.0.1/y")
     task = deal.execute(BODY, None, FIRST)
-    assert task.money.paid == 1 and told(paid_door, task.execution.id) == [FIRST]
+    assert task.money.paid == 1 and notified(paid_door, task.execution.id) == [FIRST]
 
 
 def test_found_money_keeps_an_unresolvable_webhook(paid_door: PaidDoor) -> None:
@@ -112,7 +112,7 @@ def test_found_money_keeps_an_unresolvable_webhook(paid_door: PaidDoor) -> None:
     paid_door.jump(700)
     paid_door.tick()
     paid_door.change_conditions(check_url=gone)
-    assert told(paid_door, deal.execute(BODY, None).execution.id) == [THIRD]
+    assert notified(paid_door, deal.execute(BODY, None).execution.id) == [THIRD]
 
 
 def test_requests_without_a_valid_payment_keep_the_webhook(paid_door: PaidDoor) -> None:
@@ -124,7 +124,7 @@ def test_requests_without_a_valid_payment_keep_the_webhook(paid_door: PaidDoor) 
     for payment in (deal.payments[0], stranger.payment(), deal.payment(value=1)):
         with pytest.raises(Problem):
             deal.execute(BODY, payment, SECOND)
-    assert told(paid_door, id) == [FIRST]
+    assert notified(paid_door, id) == [FIRST]
     assert len(paid_door.money(id).payments) == 1
 
 
@@ -135,12 +135,12 @@ def test_unverified_payment_does_not_change_the_webhook(paid_door: PaidDoor) -> 
     paid_door.facilitator.planned["verify"].append("no")
     forged = deal.payment(signature="0x" + "ab" * 96)
     deal.execute(BODY, forged, SECOND)
-    assert len(paid_door.money(id).payments) == 2 and told(paid_door, id) == [FIRST]
+    assert len(paid_door.money(id).payments) == 2 and notified(paid_door, id) == [FIRST]
     paid_door.step()
-    assert paid_door.execution(id).phase == "offered" and told(paid_door, id) == [FIRST]
+    assert paid_door.execution(id).phase == "offered" and notified(paid_door, id) == [FIRST]
     deal.execute(BODY, deal.payment(), THIRD)
     paid_door.step()
-    assert told(paid_door, id) == [THIRD]
+    assert notified(paid_door, id) == [THIRD]
 
 
 def test_late_payment_calls_its_own_webhook(paid_door: PaidDoor) -> None:
@@ -154,7 +154,7 @@ def test_late_payment_calls_its_own_webhook(paid_door: PaidDoor) -> None:
     settled = paid_door.parts.ledger.settled(id, 1, "0x" + "1" * 64, "{}", "chain")
     assert (settled.answer, settled.lane) == ("working", "express")
     paid_door.step()
-    assert told(paid_door, id) == [FIRST]
+    assert notified(paid_door, id) == [FIRST]
     assert [payment.state for payment in paid_door.money(id).payments] == ["settled", "released"]
 
 
@@ -169,7 +169,7 @@ def test_webhook_urls_are_not_kept_in_the_ledger(paid_door: PaidDoor) -> None:
         assert SECOND.encode() in b"".join(paid_door.parts.client.hvals(key))
         paid_door.step()
         assert SECOND.encode() not in b"".join(paid_door.parts.client.hvals(key))
-    assert told(paid_door, id) == [SECOND]
+    assert notified(paid_door, id) == [SECOND]
 
 
 @pytest.mark.parametrize("stage", ["claimed", "verified", "running", "settled"])
@@ -188,7 +188,7 @@ def test_webhook_is_fixed_once_a_payment_is_claimed(paid_door: PaidDoor, stage: 
             assert paid_door.execution(id).state == "completed"
     for payment in (None, deal.payments[0], deal.payment()):
         deal.execute(BODY, payment, SECOND)
-    assert told(paid_door, id) == [FIRST]
+    assert notified(paid_door, id) == [FIRST]
 
 
 def test_webhook_is_fixed_once_work_has_begun(paid_door: PaidDoor) -> None:
@@ -202,7 +202,7 @@ def test_webhook_is_fixed_once_work_has_begun(paid_door: PaidDoor) -> None:
     assert paid_door.execution(id).phase == "payment_due"
     deal.execute(BODY, deal.payment(), SECOND)
     paid_door.step()
-    assert paid_door.execution(id).phase == "settling" and told(paid_door, id) == [FIRST]
+    assert paid_door.execution(id).phase == "settling" and notified(paid_door, id) == [FIRST]
 
 
 def test_sealed_work_is_paid_although_its_webhook_is_gone(paid_door: PaidDoor) -> None:
@@ -216,7 +216,7 @@ def test_sealed_work_is_paid_although_its_webhook_is_gone(paid_door: PaidDoor) -
     paid_door.change_conditions(check_url=gone)
     deal.execute(BODY, deal.payment())
     paid_door.step()
-    assert paid_door.execution(id).phase == "settling" and told(paid_door, id) == [THIRD]
+    assert paid_door.execution(id).phase == "settling" and notified(paid_door, id) == [THIRD]
 
 
 def test_parked_task_keeps_its_webhook(paid_door: PaidDoor) -> None:
@@ -229,7 +229,7 @@ def test_parked_task_keeps_its_webhook(paid_door: PaidDoor) -> None:
     assert paid_door.parts.ledger.repay(id) == "payment_due"
     deal.execute(OTHER, deal.payment(), SECOND)
     paid_door.step()
-    assert paid_door.execution(id).phase == "working" and told(paid_door, id) == [FIRST]
+    assert paid_door.execution(id).phase == "working" and notified(paid_door, id) == [FIRST]
 
 
 def test_forbidden_webhook_claims_nothing(paid_door: PaidDoor) -> None:
@@ -238,7 +238,7 @@ def test_forbidden_webhook_claims_nothing(paid_door: PaidDoor) -> None:
     id = refused(paid_door, deal)
     with pytest.raises(Problem):
         deal.execute(BODY, deal.payment(), "ftp://127.0.0.1/x")
-    assert told(paid_door, id) == [FIRST] and len(paid_door.money(id).payments) == 1
+    assert notified(paid_door, id) == [FIRST] and len(paid_door.money(id).payments) == 1
 
 
 def test_names_are_looked_up_only_for_a_payment_that_was_checked(paid_door: PaidDoor) -> None:
@@ -265,4 +265,4 @@ def test_a_host_that_does_not_resolve_in_time_is_accepted(paid_door: PaidDoor) -
     with pytest.raises(Problem) as refused:
         deal.execute(BODY, None, "https://10.0.0.1/hook")
     assert refused.value.code == "URL_REFUSED"
-    assert told(paid_door, deal.execute(BODY, deal.payment(), THIRD).execution.id) == [THIRD]
+    assert notified(paid_door, deal.execute(BODY, deal.payment(), THIRD).execution.id) == [THIRD]

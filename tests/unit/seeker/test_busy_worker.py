@@ -38,10 +38,10 @@ def hired(plan: list[Any], directory: Path) -> str:
 def test_busy_worker_says_why_and_when_it_is_asked_again(tmp_path: Path) -> None:
     """Each 503 with a reason and Retry-After prints one line with both."""
     busy = [lambda got: answer(503, BUSY, {"Retry-After": "30"})] * 2
-    told = (
+    line = (
         "- the worker cannot do it now: too many executions wait already (QUEUE_FULL); asking again in 30 s"
     )
-    assert hired(busy, tmp_path).splitlines().count(told) == 2
+    assert hired(busy, tmp_path).splitlines().count(line) == 2
 
 
 def test_silent_failures_are_told_as_before(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from worker.seeker.problems import (
     WorkerUnreachable,
 )
 from worker.seeker.purchases import Purchase
+from worker.seeker.resource import MOST_MOVES
 from worker.x402.headers import response_headers
 from worker.x402.networks import BASE
 from worker.x402.receipts import failed_response
@@ -224,6 +225,52 @@ def test_unreachable_server_is_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(WorkerUnreachable):
         buy(fake_worker, tmp_path)
     assert len(fake_worker.executes) == 1
+
+
+@pytest.mark.parametrize("moved", [307, 308])
+def test_redirect_within_the_sellers_address_is_followed(tmp_path: Path, moved: int) -> None:
+    """A resource that has moved is paid at its new address, and a paid request goes nowhere else."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([status(moved, location="/execute?v=2"), fake_worker.ask, drop])
+    sent: list[str] = []
+    send = fake_worker.send
+    fake_worker.send = lambda method, url, **request: (sent.append(url), send(method, url, **request))[1]  # type: ignore[method-assign]
+    assert buy(fake_worker, tmp_path).transaction == TRANSACTION
+    assert sent == [RESOURCE, *[f"{RESOURCE}?v=2"] * 3]
+    assert len(set(fake_worker.payments)) == 1
+
+
+@pytest.mark.parametrize(
+    ("number", "location"),
+    [
+        (307, "https://elsewhere.example/execute"),
+        (307, f"{URL}:8443/execute"),
+        (308, URL.replace("https", "http") + "/execute"),
+        (302, "/execute?v=2"),
+        (307, ""),
+    ],
+    ids=["another host", "another port", "unencrypted", "as a GET", "nowhere"],
+)
+def test_other_redirects_are_the_answer(tmp_path: Path, number: int, location: str) -> None:
+    """A redirect that leaves the address, or changes the method, is not followed; nothing is signed."""
+    fake_worker = FakeWorker(plan=deque([status(number, location=location)] * 20))
+    assert buy(fake_worker, tmp_path).answer.status == number
+    assert fake_worker.payments == [] and len(fake_worker.executes) == 1
+
+
+def test_redirects_end(tmp_path: Path) -> None:
+    """A resource that redirects to itself is asked a few times."""
+    fake_worker = FakeWorker(plan=deque([status(308, location="/execute")] * 20))
+    assert buy(fake_worker, tmp_path).answer.status == 308
+    assert len(fake_worker.executes) == MOST_MOVES + 1
+
+
+def test_redirect_of_a_paid_request_is_not_followed(tmp_path: Path) -> None:
+    """The payment is sent to no second address."""
+    fake_worker = FakeWorker()
+    fake_worker.plan = deque([fake_worker.ask, status(307, location="/execute?v=2")])
+    assert buy(fake_worker, tmp_path).answer.status == 307
+    assert len(fake_worker.payments) == 1
 
 
 def _killed(got: ReceivedRequest) -> Any:

@@ -71,7 +71,7 @@ def kernel_accepts(piece: InlineEvidence, mimes: Sequence[str], limit: int) -> b
     return True
 
 
-def event_size(result: evidence.Evidence) -> int:
+def event_size(result: evidence.CandidateEvidence) -> int:
     items = [asdict(item) for item in (*result.inline, *result.refs)]
     return len(json.dumps(items, ensure_ascii=False, separators=(",", ":")).encode()) - 2
 
@@ -85,7 +85,7 @@ def only(mime: str, content: str, contract: TaskContract = CONTRACT) -> InlineEv
 def test_valid_evidence_is_unchanged(mime: str) -> None:
     """Evidence that a kernel accepts is sent unchanged, without a note."""
     piece = InlineEvidence(mime, '{"a": 1}')
-    assert prepare([piece], [REF], CONTRACT) == evidence.Evidence((piece,), (REF,), ())
+    assert prepare([piece], [REF], CONTRACT) == evidence.CandidateEvidence((piece,), (REF,), ())
 
 
 @pytest.mark.parametrize(
@@ -172,7 +172,6 @@ def test_truncated_json_becomes_text() -> None:
 def test_media_inside_text_is_removed(media: str) -> None:
     """Text that the kernel would treat as media is replaced; the surrounding text and JSON stay."""
     assert kernel_sees_media(media)
-    assert evidence.carries_media(media)
     piece = only("text/plain", f"before {media} after")
     assert not kernel_sees_media(piece.content)
     assert piece.content.startswith("before [media removed]")
@@ -199,7 +198,6 @@ def test_media_inside_text_is_removed(media: str) -> None:
 )
 def test_ordinary_long_text_is_kept(text: str) -> None:
     """Hashes, long words, short runs and other base64 are left unchanged."""
-    assert not evidence.carries_media(text)
     assert only("text/plain", text).content == text
 
 

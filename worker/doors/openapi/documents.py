@@ -17,13 +17,13 @@ import yaml
 from worker.capabilities.catalog import describe, from_description
 from worker.capabilities.declare import Capability
 from worker.core.version import __version__
-from worker.doors.openapi.purchases import purchase_path
-from worker.hiring.discovery import PATH
+from worker.doors.openapi.purchases import payment_info, purchase_path
+from worker.hiring.discovery import CHAT, COMPLETIONS, PATH
 
 Node = dict[str, Any]
 
 _HERE = Path(__file__).parent
-_SEEKER = ("buy", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site")
+_SEEKER = ("buy", "chat", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site")
 _OPERATOR = ("kernel", "kernel_executions", "kernel_remote", "kernel_agents", "ops")
 _SWARM = ("swarm", "swarm_schemas")
 # The C parser is ten times as fast; PyYAML may be built without it.
@@ -66,6 +66,7 @@ def _seeker_document(publisher: Publisher, capabilities: str) -> bytes:
         del body["example"]
         body["examples"] = examples
     if sold:
+        _show_chat(document, sold, publisher)
         # Each capability's own path replaces the generic one.
         general = document["paths"].pop(PATH + "{capability}")["post"]
         paths = {
@@ -73,6 +74,17 @@ def _seeker_document(publisher: Publisher, capabilities: str) -> bytes:
         }
         document["paths"] = {**paths, **document["paths"]}
     return _encoded(document)
+
+
+def _show_chat(document: Node, sold: Iterable[Capability], publisher: Publisher) -> None:
+    """Gives the chat door its price, or leaves it out where no chat is on sale."""
+    chat = next((each for each in sold if each.name == CHAT), None)
+    if chat is None:
+        del document["paths"][COMPLETIONS]
+        for schema in ("ChatRequest", "ChatMessage", "ChatCompletion"):
+            del document["components"]["schemas"][schema]
+    else:
+        document["paths"][COMPLETIONS]["post"]["x-payment-info"] = payment_info(chat, publisher.asset)
 
 
 def _publish(document: Node, publisher: Publisher) -> None:

@@ -61,14 +61,14 @@ local function count(name, label, value)
   redis.call('HINCRBY', STATS, name .. '{' .. label .. '="' .. value .. '"}', 1)
 end
 
--- Counts seconds of waiting or working in a histogram of /metrics, by what they were spent on.
+-- Counts a time (us) in a histogram of /metrics, by what it was spent on.
 local LATENCIES = {5e3, 25e3, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7, 3e7, 6e7, 3e8, 18e8}
 
-local function observe(name, of, took)
+local function observe(name, of, took, limits)
   took = math.max(0, took)
   redis.call('HINCRBY', STATS, name .. ' count ' .. of, 1)
   redis.call('HINCRBY', STATS, name .. ' us ' .. of, whole(took))
-  for _, limit in ipairs(LATENCIES) do
+  for _, limit in ipairs(limits or LATENCIES) do
     if took <= limit then
       redis.call('HINCRBY', STATS, name .. ' le ' .. whole(limit) .. ' ' .. of, 1)
       break

@@ -83,8 +83,7 @@ if not sealed and not found then
   redis.call('ZREMRANGEBYSCORE', VERIFYING, '-inf', '(' .. whole(at - 30e6))
   local ahead = redis.call('ZCARD', VERIFYING)
   ahead = ahead + (lane == 'express' and redis.call('LLEN', EXPRESS) or redis.call('ZCARD', QUEUED))
-  -- Newcomers keep every fourth place while others queue behind them.
-  if newcomer then ahead = math.max(ahead, 2 * math.min(ahead, #newcomers(at))) end
+  ahead = line_ahead(ahead, newcomer, at)
   if ahead > tonumber(most_ahead) then return {'busy', whole(ahead)} end
 end
 if not phase then

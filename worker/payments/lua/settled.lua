@@ -96,7 +96,9 @@ if execution == 'pending' and phase ~= 'working' then
   queue(id, at, lane)
   if lane == 'express' then go_ahead(EXPRESS, id, at) end
   wake()
+  tell('look')
   return {'working', lane}
 end
 wake()
+tell('look')
 return {'known'}

@@ -113,26 +113,18 @@ local function add_job(id, step, job, key, ready)
   redis.call('ZADD', key, whole(ready), id .. ' ' .. step)
 end
 
--- Counts the seconds from a step's creation to its success in the tool's histogram.
+-- Counts the time from a step's creation to its success in the tool's histogram.
 local BUCKETS = {5e3, 1e4, 25e3, 5e4, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7}
 local MOST_TOOLS = 200
 
 local function time_step(step, at)
   local tool, created = unpack(redis.call('HMGET', STEPS, step .. ' tool', step .. ' created'))
-  local took = at - tonumber(created)
   if redis.call('HEXISTS', STATS, 'step count ' .. tool) == 0
       and redis.call('HINCRBY', STATS, 'step tools', 1) > MOST_TOOLS then
     redis.call('HINCRBY', STATS, 'step tools', -1)
     tool = '(other)'
   end
-  redis.call('HINCRBY', STATS, 'step count ' .. tool, 1)
-  redis.call('HINCRBY', STATS, 'step us ' .. tool, whole(took))
-  for _, limit in ipairs(BUCKETS) do
-    if took <= limit then
-      redis.call('HINCRBY', STATS, 'step le ' .. whole(limit) .. ' ' .. tool, 1)
-      break
-    end
-  end
+  observe('step', tool, at - tonumber(created), BUCKETS)
 end
 
 local function count_intent(kind, decision)

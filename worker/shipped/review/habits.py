@@ -20,8 +20,8 @@ def mutable_default(source: SourceCode) -> Hits:
     literals = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
     for function in [*source.functions(), *source.nodes(ast.Lambda)]:
         for default in [*function.args.defaults, *function.args.kw_defaults]:
-            made = isinstance(default, ast.Call) and source.dotted(default.func) in _MAKERS
-            if default is not None and (isinstance(default, literals) or made):
+            is_new_container = isinstance(default, ast.Call) and source.dotted(default.func) in _MAKERS
+            if default is not None and (isinstance(default, literals) or is_new_container):
                 yield (
                     default.lineno,
                     "a mutable default is shared by all calls; use None and create it inside",

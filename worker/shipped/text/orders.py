@@ -47,21 +47,21 @@ _CAPABILITIES = frozenset({"brief", "summary", "summarize", "summarise", "summar
 
 
 @dataclass(frozen=True)
-class Order:
+class SummaryOrder:
     """An order to summarise: the text that stands behind it in the prompt, and the sentences wanted."""
 
     text: str = ""
     sentences: int | None = None
 
 
-def read(prompt: str) -> Order | None:
+def read(prompt: str) -> SummaryOrder | None:
     """The order in a prompt; None when the prompt asks for anything else."""
     match = _ORDER.match(prompt[:400])
     if match is None:
         return None
     count = (match["count"] or "").lower()
     wanted = _NUMBERS.get(count) or (int(count) if count.isdigit() else None)
-    return Order(prompt[match.end() :].strip(), wanted or None)
+    return SummaryOrder(prompt[match.end() :].strip(), wanted or None)
 
 
 def asks_more(text: str) -> bool:
@@ -69,6 +69,6 @@ def asks_more(text: str) -> bool:
     return _MORE.search(text[-400:].rstrip()) is not None
 
 
-def named(capability: object) -> Order | None:
+def named(capability: object) -> SummaryOrder | None:
     """The order in a request from agent to agent, which names a capability instead of having a prompt."""
-    return Order() if isinstance(capability, str) and capability.lower() in _CAPABILITIES else None
+    return SummaryOrder() if isinstance(capability, str) and capability.lower() in _CAPABILITIES else None

@@ -64,7 +64,27 @@ def by_sdk(url: str, body: str) -> dict[str, Any]:
     return {"status": answer.status_code, "body": answer.json()}
 
 
+def by_openai_client(url: str, body: str) -> dict[str, Any]:
+    """x402-openai, used like the official OpenAI client: one completion whole, one streamed."""
+    from x402_openai import X402OpenAI  # type: ignore[import-not-found]
+    from x402_openai.wallets import EvmWallet  # type: ignore[import-not-found]
+
+    client = X402OpenAI(base_url=url, wallet=EvmWallet(private_key=os.environ["SEEKER_KEY"]))
+    whole = client.chat.completions.create(**json.loads(body))
+    pieces = list(client.chat.completions.create(**json.loads(body), stream=True))
+    return {
+        "whole": whole.choices[0].message.content,
+        "streamed": "".join(piece.choices[0].delta.content or "" for piece in pieces),
+        "pieces": len(pieces),
+        "finish": pieces[-1].choices[0].finish_reason,
+        "tasks": [whole.task_id, pieces[0].task_id],
+    }
+
+
+def by_tool(url: str, body: str) -> dict[str, Any]:
+    return asyncio.run(by_mcp_tool(url, body))
+
+
 asked = json.load(sys.stdin)
-arguments = (asked["url"], json.dumps(asked["body"]))
-bought = asyncio.run(by_mcp_tool(*arguments)) if sys.argv[1] == "x402-mcp" else by_sdk(*arguments)
-print(json.dumps(bought))
+buy = {"x402-mcp": by_tool, "uvd-x402-sdk": by_sdk, "x402-openai": by_openai_client}[sys.argv[1]]
+print(json.dumps(buy(asked["url"], json.dumps(asked["body"]))))

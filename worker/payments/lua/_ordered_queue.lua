@@ -3,6 +3,12 @@ local LINE_WINDOW = 400
 -- Of every four neighbours in a queue one may be a newcomer's while others wait behind it.
 local LINE_VOUCHED = 3
 
+-- How many of `ahead` executions, waiting or being verified, are counted before the next one. Newcomers keep every
+-- fourth place while others queue behind them, so for one of them each newcomer ahead counts twice.
+local function line_ahead(ahead, newcomer, at)
+  return newcomer and math.max(ahead, 2 * math.min(ahead, #newcomers(at))) or ahead
+end
+
 -- Moves work of a wallet that has paid ahead of newcomers' work at the end of the queue. Newcomers keep every fourth
 -- place, so that they wait longer but do not starve.
 local function go_ahead(list, id, at)

@@ -20,6 +20,6 @@ class OrderedQueue:
         """Appends the execution, then moves it to its place; if the move fails, it only waits longer."""
         self._queue.push(id)
         try:
-            self._ledger.order_line(id, self._queue.key)
+            self._ledger.order_queue(id, self._queue.key)
         except redis.RedisError as error:
             note(error, "queue.order", execution_id=id)

@@ -1,7 +1,7 @@
 -- Moves an execution to its place in a list to which another program has appended it.
 --
 -- keys
---   line=list money wallets
+--   waiting_list=list money wallets
 -- args
 --   id
 -- returns
@@ -9,8 +9,8 @@
 local number = redis.call('HGET', MONEY, 'current')
 if number and (paid_with(number, 'rechecked')) then
   -- It has waited already, until its payment was verified again.
-  if redis.call('LREM', LINE, -1, id) > 0 then redis.call('LPUSH', LINE, id) end
+  if redis.call('LREM', WAITING_LIST, -1, id) > 0 then redis.call('LPUSH', WAITING_LIST, id) end
 else
-  go_ahead(LINE, id, now())
+  go_ahead(WAITING_LIST, id, now())
 end
 return ''

@@ -1,0 +1,20 @@
+"""A file of whole HTTP requests, each behind its length in four bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def pack(requests: Iterable[bytes], file: Path) -> Path:
+    file.write_bytes(b"".join(len(each).to_bytes(4, "big") + each for each in requests))
+    return file
+
+
+def unpack(file: Path) -> list[bytes]:
+    content, found, at = file.read_bytes(), [], 0
+    while at < len(content):
+        size = int.from_bytes(content[at : at + 4], "big")
+        found.append(content[at + 4 : at + 4 + size])
+        at += 4 + size
+    return found

@@ -1,0 +1,87 @@
+"""A slow facilitator: how near paid tasks a second come to the bound of its delays, and how polls fare."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+
+from bench import sellers
+from bench.paid import send
+from bench.purchases import Target, plain
+from bench.rounds import Contender, Measurement, Reading, interleave
+from bench.sellers import served
+from bench.stand import Stand
+
+NAME = "slow"
+_CONNECTIONS = 256
+_VERIFY_S, _SETTLE_S = 0.1, 2.0
+# One wallet may have twenty payments open.
+_WALLETS = 64
+
+
+def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
+    rounds, connections, each = (1, 16, 1) if quick else (3, _CONNECTIONS, 14)
+    contenders = [Contender("plain", lambda: _round(stand, connections, each))]
+    with sellers.pinned(not quick):
+        readings = interleave(contenders, rounds, told)
+    found = Measurement(
+        NAME,
+        f"{connections} connections; verify takes {_VERIFY_S:g} s and settle {_SETTLE_S:g} s",
+        readings,
+    )
+    found.above("of the bound: connections over 2.1 s", "plain", "of_bound", 0.9)
+    found.below("p99 of polls meanwhile, ms", "plain", "poll_p99_ms", 100.0)
+    return found
+
+
+def _round(stand: Stand, connections: int, each: int) -> Reading:
+    keys = ["0x" + secrets.token_hex(32) for _ in range(min(_WALLETS, connections))]
+    count = connections * each
+    with served(stand, sellers.PLAIN, verify_s=_VERIFY_S, settle_s=_SETTLE_S) as at:
+        requests = plain(Target(at.port, at.seller.path), keys, len(keys) + count)
+        send(at, stand, requests[: len(keys)], 16)
+        with _Polls(at.port) as polls:
+            shown = send(at, stand, requests[len(keys) :], connections)
+        settled = at.settled()
+    bound = connections / (_VERIFY_S + _SETTLE_S)
+    return {
+        "asked": len(keys) + count,
+        "done": settled,
+        "per_second": count / shown["seconds"],
+        "of_bound": count / shown["seconds"] / bound,
+        "p50_ms": shown["p50_ms"],
+        "p99_ms": shown["p99_ms"],
+        "poll_p99_ms": polls.p99_ms,
+    }
+
+
+class _Polls:
+    """Asks for a task twenty times a second until the block ends."""
+
+    def __init__(self, port: int) -> None:
+        self._url = f"http://127.0.0.1:{port}/health"
+        self._times: list[float] = []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> _Polls:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(10)
+
+    def _run(self) -> None:
+        while not self._over.wait(0.05):
+            began = time.perf_counter()
+            with urllib.request.urlopen(self._url, timeout=30) as answer:
+                answer.read()
+            self._times.append(time.perf_counter() - began)
+
+    @property
+    def p99_ms(self) -> float:
+        return sorted(self._times)[int(len(self._times) * 0.99)] * 1e3
