@@ -128,7 +128,7 @@ class ContractMemory:
         _, before = self._kept.pop(contract.ref, (None, 0))
         self._kept[contract.ref] = contract, size
         self._bytes += size - before
-        while self._bytes > self._most_bytes:
+        while self._bytes > self._most_bytes and self._kept:
             _, (_, dropped) = self._kept.popitem(last=False)
             self._bytes -= dropped
 

@@ -36,7 +36,7 @@ class KeptAnswers:
         if task.final:
             self._kept[task.id] = shown
             self._left -= len(shown.body) + _ENTRY_BYTES
-        while self._left < 0:
+        while self._left < 0 and self._kept:
             _, dropped = self._kept.popitem(last=False)
             self._left += len(dropped.body) + _ENTRY_BYTES
         return shown

@@ -35,7 +35,7 @@ class FinishedTasks:
         self.drop(reading.execution.id)
         self._kept[reading.execution.id] = reading
         self._left -= _size(reading)
-        while self._left < 0:
+        while self._left < 0 and self._kept:
             self.drop(next(iter(self._kept)))
 
     def drop(self, id: str) -> None:
