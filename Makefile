@@ -14,7 +14,7 @@ TREES := -n 2 --dist loadfile
 # run once more, alone; both results are printed, and what fails again fails.
 ALONE := test $$? -eq 1 && echo "once more, alone:" && $(PYTEST) --last-failed --last-failed-no-failures=none
 
-.PHONY: setup system run test lint unit integration coverage e2e soak bench docs lock clean
+.PHONY: setup system run test lint unit integration coverage e2e soak bench docs site images vendor lock clean
 
 setup: $(READY)
 
@@ -73,6 +73,19 @@ bench: $(READY)
 docs: $(READY)
 	@$(PY) -m docs
 	@$(PY) -m worker.store.data_model_page docs/data-model.md
+
+# The pages of docs/ as a site with search, for a browser or any static host. Needs no network.
+site: $(READY)
+	@$(PY) -m docs.site
+	@echo "open build/site/index.html, or copy build/site to any static host"
+
+# Takes the pictures of the pages for docs/ and for previews of links; only needed when pages have changed.
+images: $(READY) system
+	@$(PYTEST) tests/browser/take_images.py
+
+# Brings in the npm files that pages use; needs npm, and only when a version in docs/vendor.py has changed.
+vendor: $(READY)
+	@$(PY) -m docs.vendor
 
 # Needs uv; the development set is resolved first, so that production runs what was tested.
 lock:

@@ -1,4 +1,4 @@
-"""Pages made from code: the error codes, and the picture of the rooms. A test holds the files to them."""
+"""Pages made from code: error codes, API reference, the picture of the rooms. A test compares the files."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from configparser import ConfigParser
 from pathlib import Path
 
+from docs import api_reference
 from docs.import_graph import Edge, edges, reduced
 from worker.core.error_codes import ErrorCode
 from worker.core.failure_codes import REGISTER
@@ -14,6 +15,8 @@ from worker.core.failure_codes import REGISTER
 ROOT = Path(__file__).parents[1]
 ERRORS = ROOT / "docs" / "errors.md"
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+API = ROOT / "docs" / "api.md"
+OPERATORS_API = ROOT / "docs" / "api-operator.md"
 PICTURE = re.compile(r"(?<=<!-- rooms -->\n).*?(?=<!-- /rooms -->)", re.DOTALL)
 
 _ERRORS_HEAD = """\
@@ -85,4 +88,9 @@ def _arrow(edge: Edge) -> str:
     return f"    {edge[0].strip('_')} --> {edge[1].strip('_')}"
 
 
-GENERATED: dict[Path, Callable[[], str]] = {ERRORS: errors_page, ARCHITECTURE: architecture_page}
+GENERATED: dict[Path, Callable[[], str]] = {
+    ERRORS: errors_page,
+    ARCHITECTURE: architecture_page,
+    API: api_reference.seekers_page,
+    OPERATORS_API: api_reference.operators_page,
+}

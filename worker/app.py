@@ -18,9 +18,10 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import buy, chat, cors, hire, kernel, ops, site, swarm
+from worker.doors import assets, buy, chat, cors, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id
 from worker.doors.limits import BODY_BYTES, check_headers
+from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
 from worker.store.client import unavailable
 from worker.store.data_version import WrongDataVersion, use_store
@@ -50,7 +51,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     counts = parts.counts
     _frame_requests(app, counts)
     cors.add(app, settings.cors_origins)
-    _answer_errors(app)
+    _answer_errors(app, settings)
     app.register_blueprint(ops.door(parts, counts))
     app.register_blueprint(kernel.door(parts))
     services = hire.HireServices(
@@ -67,6 +68,10 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
     app.register_blueprint(chat.door(services))
+    figures = MeasuredFigures(parts.store.stats)
+    for_people = shop.ShopServices(services, parts.manifest, figures, parts.site_documents, parts.trial_hires)
+    app.register_blueprint(assets.door())
+    app.register_blueprint(shop.door(for_people))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
@@ -124,15 +129,18 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         return response
 
 
-def _answer_errors(app: Flask) -> None:
+def _answer_errors(app: Flask, settings: Settings) -> None:
     """Turns every exception into an answer in the door's error format; no internals leak."""
 
     def answer(problem: Problem) -> Any:
         if swarm.is_asked():
             return swarm.refuse(problem)
+        if pages.answers(request):
+            return pages.problem_page(problem, settings)
         # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        return hire.refuse(problem) if door in (hire.NAME, buy.NAME, chat.NAME) else kernel.refuse(problem)
+        hires = (hire.NAME, buy.NAME, chat.NAME, assets.NAME)
+        return hire.refuse(problem) if door in hires else kernel.refuse(problem)
 
     @app.errorhandler(Problem)
     def on_problem(problem: Problem) -> Any:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 import redis
@@ -15,6 +17,7 @@ from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import FlaskDoor, Seeker, signed_payment
 from tests.web_app import application
 from worker.core.agent_keys import agent_keys
+from worker.doors.assets import assets
 from worker.hiring.task import Task, TaskInput
 from worker.local.valkey import EmbeddedStore
 
@@ -57,6 +60,17 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/.well-known/x402"): ANYBODY,
     ("GET", "/favicon.ico"): ANYBODY,
     ("GET", "/llms.txt"): ANYBODY,
+    ("GET", "/static/<path:name>"): ANYBODY,
+    ("GET", "/"): ANYBODY,
+    ("GET", "/c/<capability>"): ANYBODY,
+    ("GET", "/docs"): ANYBODY,
+    # The example has no files, and the worker lends no test dollars.
+    ("GET", "/c/<capability>/example/<name>"): set(),
+    ("POST", "/c/<capability>/hire"): set(),
+    # A form for the token, whether there is such a task or not; the token alone opens it.
+    ("GET", "/t/<task_id>"): ANYBODY,
+    ("POST", "/t/<task_id>"): {"task token", "seeker"},
+    ("GET", "/t/<task_id>/evidence.json"): {"task token"},
     ("GET", "/buy/<capability>"): ANYBODY,
     ("POST", "/buy/<capability>"): ANYBODY,
     # Nobody sells `chat` here; where it is on sale, anybody may buy it.
@@ -101,6 +115,10 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("POST", "/v0/runners/<path:id>/tools"): RUNNERS,
     ("POST", "/v0/runners/steps/<step>/started"): RUNNERS,
 }
+# A static file's name under its route.
+STYLES = assets()["base.css"].address.removeprefix("/static/")
+# Where a page of a refusal shows its code.
+PAGE_CODE = re.compile(r'class="eyebrow">\d+ · ([A-Z_]+)<')
 # Refusals of the caller: as if nothing existed, or rate limited after wrong credentials; a request without
 # any contract is malformed.
 REFUSED = {400, 401, 403, 404, 429}
@@ -169,6 +187,7 @@ class Site:
     def passes(self, method: str, rule: str, credential: str) -> bool:
         """Whether the route serves this caller, including with a complaint about the request."""
         path = rule.replace("<path:id>", RUNNER).replace("<capability>", "echo")
+        path = path.replace("<path:name>", STYLES)
         for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
             path = path.replace(name, self.task_id(credential))
         for name in ("<which>", "<token>", "<name>"):
@@ -176,12 +195,19 @@ class Site:
         headers = self.headers(credential)
         if credential == "signed-in payer":  # a proof is valid once
             headers["SIGN-IN-WITH-X"] = self.buyer.proof()
-        answer = self.app.test_client().open(
+        client = self.app.test_client()
+        sent: dict[str, Any] = {"json": BODIES.get(rule, {})} if method in ("POST", "PUT") else {}
+        if rule.startswith("/t/") and credential == "task token":
+            # Pages take the token from a form, or from the cookie that the form sets.
+            token = headers.pop("Authorization").removeprefix("Bearer ")
+            client.set_cookie("task", token)
+            sent = {"data": {"token": token}} if method == "POST" else {}
+        answer = client.open(
             path,
             method=method,
             headers=headers,
             query_string=QUERIES.get(rule),
-            json=BODIES.get(rule, {}) if method in ("POST", "PUT") else None,
+            **sent,
             buffered=False,
         )
         try:
@@ -190,6 +216,8 @@ class Site:
             found = answer.get_json(silent=True) or {}
             error = found.get("error")
             code = error.get("code") if isinstance(error, dict) else found.get("code")
+            if answer.mimetype == "text/html" and (named := PAGE_CODE.search(answer.get_data(as_text=True))):
+                code = named[1]
             return answer.status_code in (400, 404) and code not in WHO
         finally:
             answer.close()

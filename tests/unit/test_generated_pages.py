@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from docs import pages
+from docs.diagram import svg
 from docs.import_graph import edges, reduced
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +53,12 @@ def test_all_import_forms_are_found(tmp_path: Path) -> None:
 def test_transitive_imports_are_not_drawn() -> None:
     """An edge that a longer path implies is not drawn."""
     assert reduced({("a", "b"), ("b", "c"), ("a", "c")}) == {("a", "b"), ("b", "c")}
+
+
+def test_diagrams_draw_every_node_and_arrow() -> None:
+    """A node stands below all that lead to it, and an arrow over two rows is drawn too."""
+    picture = svg("flowchart TD\n    a --> b\n    b --> c\n    a --> c", "Rows & arrows")
+    assert "<title>Rows &amp; arrows</title>" in picture
+    assert picture.count('class="arrow"') == 3
+    heights = dict(re.findall(r'y="(\d+)">(\w)</text>', picture))
+    assert [heights[at] for at in sorted(heights, key=int)] == ["a", "b", "c"]

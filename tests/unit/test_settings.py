@@ -341,6 +341,15 @@ def test_valid_production_settings() -> None:
     assert settings.network == "eip155:8453"
 
 
+def test_visitors_are_lent_no_real_money() -> None:
+    """A wallet for visitors is refused where money is real, and may not be the worker's own."""
+    lent = "0x" + "3" * 63 + "1"
+    assert "TRY_KEY" in refused({**PRODUCTION, "TRY_KEY": lent})
+    assert "TRY_KEY" in refused({"WORKER_KEY": KEY, "TRY_KEY": KEY})
+    settings = Settings.load({"WORKER_KEY": KEY, "TRY_KEY": lent, "TRY_DAILY": "0.50"})
+    assert settings.try_daily == 500_000 and lent not in repr(settings)
+
+
 @pytest.mark.parametrize(
     "missing",
     [

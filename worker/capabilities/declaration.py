@@ -29,6 +29,8 @@ _TOOL_NAME = re.compile(r"[!-~]{1,100}", re.ASCII)
 # Names that HIRE accepts; sold capabilities appear in the manifest.
 _SOLD_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}", re.ASCII)
 _ICON = re.compile(r"https?://[!-~]{1,2040}", re.ASCII)
+_FILE_NAME = re.compile(r"(?!\.)[A-Za-z0-9._-]{1,100}", re.ASCII)
+_EXAMPLE_FILES, _EXAMPLE_CHARS = 8, 65_536
 _TASK_TYPE = re.compile(r"[A-Za-z0-9_.:*-]{1,100}", re.ASCII)
 
 # The field, the value found, what was expected.
@@ -216,6 +218,20 @@ def _texts(pattern: re.Pattern[str], expected: str) -> Callable[[Any], None]:
     return rule
 
 
+def _example_files(value: Any) -> None:
+    expected = (
+        f"text by file names of letters, digits and . _ -: at most {_EXAMPLE_FILES} files and "
+        f"{_EXAMPLE_CHARS} characters"
+    )
+    if not isinstance(value, Mapping) or len(value) > _EXAMPLE_FILES:
+        raise InvalidValue(expected)
+    if not all(isinstance(name, str) and _FILE_NAME.fullmatch(name) for name in value):
+        raise InvalidValue(expected)
+    texts = list(value.values())
+    if not all(isinstance(text, str) for text in texts) or sum(map(len, texts)) > _EXAMPLE_CHARS:
+        raise InvalidValue(expected)
+
+
 def _profiles(value: Any) -> None:
     expected = "dictionaries of plain values by the names of profiles"
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
@@ -238,6 +254,7 @@ _RULES: dict[str, Callable[[Any], None]] = {
     "output_schema": _schema,
     "example_input": _json,
     "example_output": _json,
+    "example_files": _example_files,
     "check": _function,
     "inline": _flag,
     "stream": _flag,

@@ -28,7 +28,7 @@ class Capability:
     an agent that runs elsewhere and connects over SSE (`remote`). `resumes`: this version can continue
     executions that an earlier one began before a wait. `check` validates an input before any payment is
     requested and raises InvalidInput; `checks_input` tells other processes that `check` exists.
-    `title`, `icon` and `tags` are for catalogs and people.
+    `title`, `icon` and `tags` are for catalogs and people; `example_files`, text by file name, for pages.
     `price_of` returns the price of an input, at most `price`; `prices_input` tells others that it exists.
     """
 
@@ -44,6 +44,7 @@ class Capability:
     output_schema: Mapping[str, Any] | None = None
     example_input: Any = None
     example_output: Any = None
+    example_files: Mapping[str, str] = field(default_factory=dict)
     inline: bool = False
     stream: bool = False
     time_limit: float = 10 * MINUTE

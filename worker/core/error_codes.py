@@ -85,6 +85,9 @@ UNSUPPORTED_MEDIA_TYPE 415 never
 RATE_LIMITED 429 depends
     Too many requests, or too many failed attempts to log in.
     Wait as long as Retry-After says.
+TRIALS_USED_UP 429 never
+    The test dollars that a page lends its visitors are spent for today.
+    Come back tomorrow, or hire with your own wallet.
 HEADERS_TOO_LARGE 431 never
     The headers of the request are too large.
     Send fewer or shorter headers.

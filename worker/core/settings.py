@@ -91,6 +91,9 @@ class Settings:
     fee_threshold: int = _one(values.dollars, 1_000_000)
     fee_period: float = _one(values.duration(60, 30 * DAY), DAY)
 
+    try_key: str | None = _one(values.private_key, None, secret=True)
+    try_daily: int = _one(values.dollars, 1_000_000)
+
     kernel_token: str | None = _one(values.text, None, secret=True)
     agent_keys: tuple[AgentKey, ...] = _one(agent_keys, (), secret=True)
     swarm_keys: tuple[tuple[str, str], ...] = _one(values.credentials, (), secret=True)
@@ -173,6 +176,7 @@ class Settings:
         """The operator's secrets by setting; keys as hex digits."""
         chosen = {
             "WORKER_KEY": (self.worker_key,),
+            "TRY_KEY": (self.try_key,),
             "SIGNING_KEY": (self.signing_key,),
             "SECRET_KEY": (self.secret_key,),
             "ACCEPTED_SECRET_KEYS": self.accepted_secret_keys,
@@ -197,7 +201,7 @@ class Settings:
             password = urlsplit(url).password if url else None
             found += [password, unquote(password)] if password else []
         found += parse(self.redis_url).passwords if self.redis_url else ()
-        found += [key[2:] for key in (self.worker_key, self.signing_key) if key]
+        found += [key[2:] for key in (self.worker_key, self.signing_key, self.try_key) if key]
         return tuple(dict.fromkeys(found))
 
 
@@ -235,6 +239,10 @@ def _together(settings: Settings, env: Mapping[str, str], *, dyno: bool) -> Iter
 
     if settings.worker_key and settings.worker_wallet != values.address_of(settings.worker_key):
         yield wrong("WORKER_WALLET", f"the wallet of WORKER_KEY, {values.address_of(settings.worker_key)}")
+    if settings.try_key and not values.is_test_network(settings.network):
+        yield wrong("TRY_KEY", "no value, because money of this network is real and visitors would spend it")
+    if settings.try_key and settings.try_key == settings.worker_key:
+        yield wrong("TRY_KEY", "another key than WORKER_KEY: nobody hires itself")
     for one, other in (("CDP_API_KEY_ID", "CDP_API_KEY_SECRET"), ("CDP_API_KEY_SECRET", "CDP_API_KEY_ID")):
         if one not in env and other in env:
             yield wrong(one, f"a value, because {other} has one")

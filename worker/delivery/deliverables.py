@@ -120,6 +120,13 @@ class Deliverables:
     def opens_stream(self, id: str, token: str) -> bool:
         return self._fits("stream", id, token)
 
+    def page_token(self, id: str) -> str:
+        """Opens the pages of one task, instead of a contract's id, which is never kept in a browser."""
+        return self._token("page", id)
+
+    def opens_page(self, id: str, token: str) -> bool:
+        return self._fits("page", id, token)
+
     def open(
         self, id: str, which: str, token: str, method: str, headers: Mapping[str, str]
     ) -> tuple[FileAnswer, Iterable[bytes]]:

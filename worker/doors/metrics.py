@@ -21,6 +21,7 @@ FAMILIES = {
     "worker_http_requests_total": ("counter", "Requests answered."),
     "worker_facilitator_failures_total": ("counter", "Calls that the facilitator did not answer properly."),
     "worker_revenue_units_total": ("counter", "Settled for an agent's work, in millionths of a dollar."),
+    "worker_settlements_total": ("counter", "Settled payments for an agent's work."),
     "worker_executions": ("gauge", "Executions in the store by state."),
     "worker_queue_depth": ("gauge", "Ids waiting in a lane."),
     "worker_queue_age_seconds": ("gauge", "How long the oldest queued execution has waited."),

@@ -236,7 +236,7 @@ def what_next(facts: Mapping[str, Any], state: Path) -> list[str]:
     return [
         "It serves on.",
         "",
-        f"  open           {url}/manifest    what can be hired; {url}/openapi.json says how",
+        f"  open           {url}    what can be hired, and a form that hires it; {url}/docs says how",
         f'  operator       curl -s {url}/ready -H "Authorization: Bearer $({read})"',
         f"                 the token is in {about}, with the buyer's key and all addresses",
         f"  log            {state / 'worker.log'}",

@@ -196,6 +196,8 @@ class LocalTree:
         environ["RPC_URL"] = f"http://127.0.0.1:{rpc}"
         environ["FACILITATOR_URL"] = f"http://127.0.0.1:{facilitator}"
         environ["FACILITATOR_GAS_KEY"] = environ["LOCAL_GAS_KEY"]
+        # Visitors of the pages hire with the buyer's test dollars.
+        environ.setdefault("TRY_KEY", environ["LOCAL_SEEKER_KEY"])
         seeker, gas = address_of(environ["LOCAL_SEEKER_KEY"]), address_of(environ["LOCAL_GAS_KEY"])
         python = [sys.executable, "-m"]
         chain = [*python, "worker.local.chain", "--state", str(state / "chain"), "--port", str(rpc)]

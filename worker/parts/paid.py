@@ -35,6 +35,7 @@ from worker.hiring.schema_check import SchemaCheck
 from worker.hiring.service import Hiring
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.tasks import Tasks
+from worker.hiring.trial_hires import TrialHires
 from worker.parts.background import Background
 from worker.parts.public import PublicParts
 from worker.payments.audit import Audit, AuditBook
@@ -135,6 +136,12 @@ class PaidParts(PublicParts):
             self.discovery.address,
             self.discovery.advertise,
         )
+
+    @cached_property
+    def trial_hires(self) -> TrialHires:
+        settings = self.settings
+        daily = 0 if settings.worker_env == "local" else settings.try_daily
+        return TrialHires(self.buying, settings.try_key, self.rate_limiter, self.store.now, daily)
 
     @cached_property
     def tasks(self) -> Tasks:

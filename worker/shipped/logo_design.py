@@ -44,32 +44,11 @@ INPUT_SCHEMA: dict[str, Any] = {
 }
 
 
-@agent(
-    "logo-design",
-    price="0.50",
-    description="Three SVG logos for a brief: a monogram, a symbol and a word-mark in your colours.",
-    input_schema=INPUT_SCHEMA,
-    output_schema=None,
-    check=lambda value: read(value),
-    inline=True,
-    example_input={
-        "brief": "Create a minimalist logo for TechStartup Inc",
-        "colors": ["#FF5733", "#333333"],
-        "style_references": ["https://example.com/style1.png"],
-    },
-    example_output={"files": [name for name, _, _ in DESIGNS]},
-    model="designbot-v2",
-    time_limit=30,
-    settle="after_work",
-)
-def logo_design(job: Job) -> None:
-    """Draw the three logos and hand each over as a file."""
-    job.progress(0.05, "reading the brief")
-    design = read(job.input)
-    for index, (name, kind, draw) in enumerate(DESIGNS):
-        job.progress(0.1 + 0.3 * index, f"drawing the {kind}")
-        job.file(name, draw(design), mime="image/svg+xml")
-    job.progress(1.0, "three logos are ready")
+EXAMPLE_INPUT: dict[str, Any] = {
+    "brief": "Create a minimalist logo for TechStartup Inc",
+    "colors": ["#FF5733", "#333333"],
+    "style_references": ["https://example.com/style1.png"],
+}
 
 
 def read(given: Any) -> Design:
@@ -136,3 +115,34 @@ def _echo(value: Any) -> str:
     if isinstance(value, list | dict):
         return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value)}"
     return "nothing" if value is None else str(value).lower()[:_ECHO]
+
+
+def _drawn(given: Any) -> dict[str, str]:
+    """The logos for an input, by file name."""
+    design = read(given)
+    return {name: draw(design) for name, _, draw in DESIGNS}
+
+
+@agent(
+    "logo-design",
+    price="0.50",
+    description="Three SVG logos for a brief: a monogram, a symbol and a word-mark in your colours.",
+    input_schema=INPUT_SCHEMA,
+    output_schema=None,
+    check=lambda value: read(value),
+    inline=True,
+    example_input=EXAMPLE_INPUT,
+    example_output={"files": [name for name, _, _ in DESIGNS]},
+    example_files=_drawn(EXAMPLE_INPUT),
+    model="designbot-v2",
+    time_limit=30,
+    settle="after_work",
+)
+def logo_design(job: Job) -> None:
+    """Draw the three logos and hand each over as a file."""
+    job.progress(0.05, "reading the brief")
+    design = read(job.input)
+    for index, (name, kind, draw) in enumerate(DESIGNS):
+        job.progress(0.1 + 0.3 * index, f"drawing the {kind}")
+        job.file(name, draw(design), mime="image/svg+xml")
+    job.progress(1.0, "three logos are ready")

@@ -23,7 +23,7 @@ from worker.hiring.discovery import CHAT, COMPLETIONS, PATH
 Node = dict[str, Any]
 
 _HERE = Path(__file__).parent
-_SEEKER = ("buy", "chat", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site")
+_SEEKER = ("buy", "chat", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site", "pages")
 _OPERATOR = ("kernel", "kernel_executions", "kernel_remote", "kernel_agents", "ops")
 _SWARM = ("swarm", "swarm_schemas")
 # The C parser is ten times as fast; PyYAML may be built without it.
@@ -102,6 +102,17 @@ def _publish(document: Node, publisher: Publisher) -> None:
     for verbs in document["paths"].values():
         for operation in verbs.values():
             operation.setdefault("security", [])
+
+
+@cache
+def seeker_operations() -> list[Node]:
+    """Every operation of the seeker's document in a line: verb, path, id and summary."""
+    paths = _document("", "", "", _SEEKER)["paths"]
+    return [
+        {"verb": verb.upper(), "path": path, "id": each["operationId"], "summary": each["summary"]}
+        for path, verbs in paths.items()
+        for verb, each in verbs.items()
+    ]
 
 
 @cache

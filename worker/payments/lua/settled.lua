@@ -59,7 +59,9 @@ if paid then
   return {'refund'}
 end
 redis.call('HSET', MONEY, 'paid', number)
-redis.call('HINCRBY', STATS, 'worker_revenue_units_total{agent="' .. (get('agent')[1] or '') .. '"}', amount)
+local agent = get('agent')[1] or ''
+redis.call('HINCRBY', STATS, 'worker_revenue_units_total{agent="' .. agent .. '"}', amount)
+count('worker_settlements_total', 'agent', agent)
 local execution, phase, sealed, lane, terminal, context =
   unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context'))
 if not execution or TERMINAL[execution] then
