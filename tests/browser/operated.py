@@ -89,8 +89,8 @@ class OperatedWorker:
             most=to_atomic("1", field="most"), network=resolve_network(facts["network"]), plain_http=True
         )
         seeker = Seeker(Wallet(facts["seeker_key"]), PurchaseStore(self.home / "purchases"), limits)
-        hook = f"http://127.0.0.1:{self.receiver.server.server_port}/hook"
-        result = seeker.hire(facts["url"], Order("report", webhook=hook), input)
+        port = self.receiver.server.server_port
+        result = seeker.hire(facts["url"], Order("report", webhook=f"http://127.0.0.1:{port}/hook"), input)
         return str(result.body["task_id"])
 
     def transfer(self, paid: SignedClaim) -> str:

@@ -32,9 +32,11 @@ class Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
         self.owner = owner
         self._sockets: set[socket.socket] = set()
+        self.accepted = 0
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self._sockets.add(request)
+        self.accepted += 1
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

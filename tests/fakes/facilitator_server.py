@@ -111,6 +111,15 @@ class FacilitatorServer:
         released, self._released = self._released, threading.Event()
         released.set()
 
+    @property
+    def accepted(self) -> int:
+        """How many connections were ever accepted."""
+        return self._http.accepted
+
+    def cut_connections(self) -> None:
+        """Close every open connection."""
+        self._http.cut_connections()
+
     def calls(self, operation: str | None = None) -> list[dict[str, Any]]:
         """Return the calls received: operation, body, headers in lower case, the fault applied."""
         with self._lock:

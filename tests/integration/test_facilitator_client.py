@@ -24,6 +24,7 @@ from eth_utils import to_checksum_address
 
 from tests.fakes import facilitator_faults as faults
 from tests.fakes.facilitator_server import FacilitatorServer
+from tests.waiting import eventually
 from worker.payments.facilitator import MAX_BODY, Facilitator, HttpFacilitator
 from worker.payments.facilitator_auth import CdpAuth, StaticAuth
 from worker.x402.facilitator_answers import (
@@ -262,9 +263,9 @@ def test_server_without_tls_gets_nothing(server: FacilitatorServer) -> None:
     assert ssl.create_default_context().verify_mode is ssl.CERT_REQUIRED
 
 
-def test_connections_are_reused_beyond_the_pool_size(server: FacilitatorServer) -> None:
-    """More concurrent calls than the pool holds are all answered, each settled once."""
-    client = HttpFacilitator(server.url, connections=2, settle_s=5)
+def test_each_open_call_has_its_own_connection(server: FacilitatorServer) -> None:
+    """More concurrent calls than are kept when idle are all answered, each settled once."""
+    client = HttpFacilitator(server.url, kept=2, settle_s=5)
     found: list[object] = []
     threads = [
         threading.Thread(target=lambda n=n: found.append(settle(client, payload(n)))) for n in range(12)
@@ -276,6 +277,38 @@ def test_connections_are_reused_beyond_the_pool_size(server: FacilitatorServer) 
     assert len(found) == 12 and all(isinstance(one, Settled) for one in found)
     assert server.charged() == 120_000 and server.overlaps == 0
     client.close()
+
+
+def settle_together(client: HttpFacilitator, server: FacilitatorServer, nonces: range) -> None:
+    """Settle these payments with calls that are all open at once."""
+    server.plan("settle", *[faults.hang(moves=False)] * len(nonces))
+    before = len(server.calls("settle"))
+    threads = [threading.Thread(target=settle, args=(client, payload(nonce))) for nonce in nonces]
+    for thread in threads:
+        thread.start()
+    eventually(lambda: len(server.calls("settle")) == before + len(nonces), 30, "all calls to be open")
+    server.release()
+    for thread in threads:
+        thread.join(30)
+
+
+def test_open_payments_find_kept_connections(server: FacilitatorServer) -> None:
+    """As many connections are opened as calls were open at once, however many follow."""
+    client = HttpFacilitator(server.url, settle_s=30)
+    settle_together(client, server, range(1, 41))
+    settle_together(client, server, range(41, 81))
+    assert server.accepted == 40
+    client.close()
+
+
+def test_a_connection_that_was_closed_when_idle_is_not_used(
+    server: FacilitatorServer, client: HttpFacilitator
+) -> None:
+    """After the server has closed an idle connection the next call takes another one, and settles."""
+    assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Valid()
+    server.cut_connections()
+    assert isinstance(settle(client, payload()), Settled)
+    assert len(server.calls("settle")) == 1 and server.accepted == 2
 
 
 def test_logs_contain_no_payload(server: FacilitatorServer, client: HttpFacilitator) -> None:

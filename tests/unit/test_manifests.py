@@ -9,7 +9,7 @@ import pytest
 
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, assemble, read_manifest, unused_keys
-from worker.store.scripts import bind
+from worker.store.scripts import Binding
 
 WHOLE = """\
 -- Says what it does.
@@ -63,9 +63,7 @@ def test_an_explanation_may_take_several_lines() -> None:
 def test_keys_are_bound_by_data_model_names() -> None:
     """Single keys precede lists; list lengths precede the arguments, the last of which is expanded."""
     keys = Keys("p")
-    names, args = bind(
-        read_manifest("s", WHOLE),
-        keys,
+    names, args = Binding(read_manifest("s", WHOLE), keys)(
         {"id": "x", "lease": 5, "rest": ["a", "b"], "worker": "w", "tools": ["t", "u"]}
         | {"indexes": ["p:i"], "takers": "p:q"},
     )
@@ -82,7 +80,7 @@ def test_call_requires_exactly_the_declared_arguments(change: str) -> None:
     found = read_manifest("s", script(keys="record", args="id\nlease"))
     arguments: dict[str, Any] = {"id": "x"} if change == "less" else {"id": "x", "lease": 1, "other": 2}
     with pytest.raises(BadManifest, match="lease" if change == "less" else "other"):
-        bind(found, Keys(), arguments)
+        Binding(found, Keys())(arguments)
 
 
 REFUSED = {

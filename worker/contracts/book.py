@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +42,8 @@ MOST_DRAFTS = 10_000
 _ENTRY_BYTES = 1_000
 # An unpaid contract of a new wallet is not dropped for others before this age.
 SHELTER_US = 600 * 1_000_000
+# Documents that a process keeps parsed.
+REMEMBERED_BYTES = 1 << 20
 # Entries dropped to make room for one contract; the largest contract has 128 kB, the smallest about 2.
 _DROPPED_AT_ONCE = 70
 
@@ -104,6 +107,32 @@ class Contract:
 SchemaCheck = Callable[[str, Terms, str], None]
 
 
+class ContractMemory:
+    """The contracts that this process read last, bounded by the bytes of their documents."""
+
+    def __init__(self, most_bytes: int = REMEMBERED_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[str, tuple[Contract, int]] = OrderedDict()
+
+    def get(self, ref: str) -> Contract | None:
+        found = self._kept.get(ref)
+        return found[0] if found else None
+
+    def renew(self, contract: Contract) -> None:
+        known = self._kept.get(contract.ref)
+        if known is not None and known[0].hash == contract.hash:
+            self._kept[contract.ref] = contract, known[1]
+
+    def add(self, contract: Contract, size: int) -> None:
+        _, before = self._kept.pop(contract.ref, (None, 0))
+        self._kept[contract.ref] = contract, size
+        self._bytes += size - before
+        while self._bytes > self._most_bytes and self._kept:
+            _, (_, dropped) = self._kept.popitem(last=False)
+            self._bytes -= dropped
+
+
 @dataclass
 class ContractBook:
     """Signs, stores and finds contracts. The id is a credential: keys contain only a keyed hash of it.
@@ -124,6 +153,7 @@ class ContractBook:
     test_clock: bool = False
 
     def __post_init__(self) -> None:
+        self._memory = ContractMemory()
         self._scripts = Scripts(
             self.client, self.keys, _LUA, libraries=[UNPAID_LUA], test_clock=self.test_clock
         )
@@ -239,6 +269,15 @@ class ContractBook:
     def find(self, contract_id: str) -> Contract | None:
         return self._known(contract_id)
 
+    def remembered(self, contract_id: str) -> Contract | None:
+        """The contract as this process read it last; its document is what was signed, the rest may be old."""
+        refs = self.refs(contract_id)
+        return self._memory.get(refs[0]) if len(refs) == 1 else None
+
+    def learn(self, contract: Contract) -> None:
+        """Remembers what became of a remembered contract."""
+        self._memory.renew(contract)
+
     def by_ref(self, ref: str) -> Contract | None:
         """A contract or purchase by its reference, which does not authorize the caller."""
         return self._read(ref)
@@ -256,7 +295,7 @@ class ContractBook:
             return None
         document = json.loads(raw["document"])
         execution = raw.get("execution")
-        return Contract(
+        contract = Contract(
             ref=ref,
             document=document,
             terms=parse_terms(document),
@@ -266,6 +305,8 @@ class ContractBook:
             found="found_key" in raw,
             drafted=int(raw.get("drafted", b"0")),
         )
+        self._memory.add(contract, len(raw["document"]))
+        return contract
 
     def _accept(self, answer: DraftAnswer | RegisterAnswer) -> None:
         if answer in (DraftAnswer.DIFFERS, RegisterAnswer.DIFFERS):

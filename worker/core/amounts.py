@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 from worker.core.errors import BadRequest
@@ -27,6 +28,7 @@ class AmountInvalid(BadRequest):
     advice = "Write the amount as text with at most six decimals, such as 0.5. You were not charged."
 
 
+@lru_cache(maxsize=4_096)
 def atomic_units(text: str) -> int:
     """Converts plain decimal text exactly; raises ValueError for anything else or finer than a unit."""
     if _DECIMAL.fullmatch(text) is None:

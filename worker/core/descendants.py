@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 from collections.abc import Collection
-from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36
 # If a process forks faster than its children are killed, stop; its parent kills the process group.
@@ -30,8 +29,9 @@ def children() -> set[int]:
     """The direct children of this process; empty where there is no /proc."""
     own = os.getpid()
     try:
-        threads = [*Path("/proc/self/task").iterdir()]
-        return {int(pid) for each in threads for pid in _read(each / "children").split()}
+        # After every run: plain files are much faster here than paths.
+        threads = os.listdir("/proc/self/task")
+        return {int(pid) for each in threads for pid in _read(f"/proc/self/task/{each}/children").split()}
     except FileNotFoundError:
         return {pid for pid in _all_processes() if _parent_of(pid) == own}
 
@@ -59,8 +59,15 @@ def _helpers() -> set[int]:
     return {pid for pid in found if pid}
 
 
-def _read(file: Path) -> str:
-    return file.read_text()
+def _read(file: str) -> bytes:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        found = b""
+        while part := os.read(descriptor, 65_536):
+            found += part
+        return found
+    finally:
+        os.close(descriptor)
 
 
 def _all_processes() -> list[int]:
@@ -72,6 +79,6 @@ def _all_processes() -> list[int]:
 
 def _parent_of(pid: int) -> int:
     try:
-        return int(_read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()[1])
+        return int(_read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[1])
     except OSError:
         return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from eth_hash.auto import keccak as _keccak
 
@@ -30,6 +31,7 @@ def same_address(one: str, other: str) -> bool:
     return is_address(one) and is_address(other) and one.lower() == other.lower()
 
 
+@lru_cache(maxsize=4_096)
 def checksum_address(address: str) -> str:
     """Returns the EIP-55 form of an address."""
     if not is_address(address):

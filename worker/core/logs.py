@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from typing import Any, TextIO, cast
 
 import structlog
@@ -145,6 +146,7 @@ def _foreign(_: Any, __: str, event: EventDict) -> EventDict:
     return event
 
 
+@lru_cache(maxsize=4_096)
 def _is_secret(name: Any) -> bool:
     plain = str(name).lower().replace("-", "_")
     return plain in _NAMES or (plain.endswith(_ENDINGS) and plain not in _HARMLESS)

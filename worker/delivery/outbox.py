@@ -175,6 +175,13 @@ class Outbox:
             passed = sum(score == last for _, score in rows) + (passed if last == since else 0)
             since = last
 
+    def with_hooks(self, ids: Sequence[str]) -> list[str]:
+        """Those of these executions that have webhooks."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for id in ids:
+                pipe.hstrlen(self._keys.record(id), "hooks")
+            return [id for id, length in zip(ids, pipe.execute(), strict=True) if length]
+
     def looked(self, until: int) -> None:
         self._client.set(self._keys.outbox_cursor, until)
 

@@ -120,7 +120,7 @@ class Webhooks:
     def collect(self, at: int) -> None:
         """Adds notices for executions that ended since the last pass and for deliverables closed since."""
         for ids, until in self.outbox.ended_since_last_look(at):
-            for execution in self.executions.many(ids):
+            for execution in self.executions.many(self.outbox.with_hooks(ids)):
                 kind = "completed" if execution.state is State.COMPLETED else "failed"
                 hooks = range(len(hooks_of(execution)))
                 if hooks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from flask import Response
@@ -14,6 +15,8 @@ from worker.core.ids import new_id
 from worker.engine.events import Event, one_line
 
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
+# Payloads up to this are kept encoded.
+_SMALL = 4_096
 SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "keep-alive"}
 
 
@@ -22,8 +25,12 @@ def request_id(received: str | None) -> str:
 
 
 def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False) + "\n"
-    return Response(text, status, headers, mimetype="application/json")
+    return Response(json_text(body), status, headers, mimetype="application/json")
+
+
+def json_text(body: Any) -> bytes:
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode() + b"\n"
 
 
 def problem_answer(problem: Problem, body: dict[str, Any]) -> Response:
@@ -45,5 +52,15 @@ def sse(batches: Iterable[list[Event]]) -> Iterator[str]:
         if not batch:
             yield ":heartbeat\n\n"
         for event in batch:
-            data = one_line(json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":")))
-            yield f"id: {event.sequence}\nevent: {event.kind}\ndata: {data}\n\n"
+            yield _kept_frame(event) if len(event.payload) <= _SMALL else _frame(event)
+
+
+def _frame(event: Event) -> str:
+    data = one_line(json.dumps(event.shown(), ensure_ascii=False, separators=(",", ":")))
+    return f"id: {event.sequence}\nevent: {event.kind}\ndata: {data}\n\n"
+
+
+@lru_cache(maxsize=1_024)
+def _kept_frame(event: Event) -> str:
+    """An event is encoded once for all that follow it."""
+    return _frame(event)

@@ -14,7 +14,7 @@ from worker.core.callers import network_of
 from worker.core.errors import BadRequest, NotFound, Problem
 from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
-from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
+from worker.doors.answers import SSE_HEADERS, json_answer, json_text, sse, whole
 from worker.doors.bodies import raw
 from worker.doors.contract_bodies import RESERVE_BYTES, contract_body, expect_json, seeker_wallet
 from worker.doors.hangup import bound_writes
@@ -25,7 +25,9 @@ from worker.doors.hire_views import (
     problem_response,
     task_body,
     task_status,
+    unused_payment,
 )
+from worker.doors.kept_answers import KeptAnswers, ShownTask
 from worker.doors.limits import RequestLimits, TooManyRequests
 from worker.doors.stream_places import StreamPlaces
 from worker.hiring.buying import Buying
@@ -99,6 +101,7 @@ class HireServices:
     evidence: Evidence
     buying: Buying
     places: StreamPlaces = field(default_factory=StreamPlaces)
+    kept_answers: KeptAnswers = field(default_factory=KeptAnswers, init=False)
 
     def slow_down(self, kind: str, most: int) -> None:
         self.limits.take(kind, network_of(request.remote_addr), most)
@@ -179,18 +182,27 @@ class HireServices:
         return response
 
     def show(self, task: Task) -> Response:
-        body = task_body(task, self.deliverables, self.tasks.load)
-        response = json_answer(body, task_status(task))
-        response.headers.update(payment_headers(task, self.network))
-        response.headers["Cache-Control"] = "private, no-store"
-        if response.status_code == 202:
-            response.headers["Location"] = self.deliverables.task_url(task.execution.id)
-        if response.status_code == 202 or task.parked:
-            response.headers["Retry-After"] = "1"
+        shown = self.kept_answers.get(task, self._render)
+        response = Response(shown.body, shown.status, mimetype="application/json")
+        response.headers.update(shown.headers)
+        if task.paid_already:
+            response.headers["X-Payment-Status"] = unused_payment(task)
         if task.replayed:
             response.headers["Idempotent-Replayed"] = "true"
-        response.set_etag(entity_tag(body), weak=True)
         return response
+
+    def _render(self, task: Task) -> ShownTask:
+        body, status = task_body(task, self.deliverables, self.tasks.load), task_status(task)
+        headers = {
+            **payment_headers(task, self.network),
+            "Cache-Control": "private, no-store",
+            "ETag": f'W/"{entity_tag(body)}"',
+        }
+        if status == 202:
+            headers["Location"] = self.deliverables.task_url(task.id)
+        if status == 202 or task.parked:
+            headers["Retry-After"] = "1"
+        return ShownTask(json_text(body), status, headers)
 
 
 def _contracts(blueprint: Blueprint, services: HireServices) -> None:

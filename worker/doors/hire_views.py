@@ -154,7 +154,7 @@ def _pending(
     if task.capability.stream:
         body["output"] = deliverables.stream_output(execution)
     if task.paid_already:
-        body["payment"] = _already(task)
+        body["payment"] = unused_payment(task)
     return body
 
 
@@ -197,19 +197,18 @@ def receipt_of(task: Task) -> dict[str, Any] | None:
 
 
 def payment_headers(task: Task, network: Network) -> dict[str, str]:
-    """Headers about a payment that settled or may have settled, and about one not needed."""
-    status = {"X-Payment-Status": _already(task)} if task.paid_already else {}
+    """Headers about a payment that settled or may have settled."""
     paid = task.money.payment(task.money.paid)
     if paid is not None and paid.response:
-        return {**both_versions(json.loads(paid.response)), **status}
+        return both_versions(json.loads(paid.response))
     current = task.money.payment()
     if current is not None and current.state in (PaymentState.UNKNOWN, PaymentState.SETTLING):
         pending = pending_response(network.caip2, current.payer, current.pending or None)
-        return {**both_versions(pending), **status}
-    return status
+        return both_versions(pending)
+    return {}
 
 
-def _already(task: Task) -> str:
+def unused_payment(task: Task) -> str:
     """Why the request's payment was not used."""
     if task.money.paid:
         return "already_paid"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from worker.core.states import Lane
 from worker.engine.memory_guard import MemoryGuard
 from worker.engine.transitions import PRESENT_US, ExecutionStore
+from worker.store.scripts import Value
 
 # Assumed duration of a capability's execution until one has been measured.
 _UNMEASURED_US = 1_000_000
@@ -68,15 +70,20 @@ class LoadMeter:
         self.guard = guard or MemoryGuard(store.memory)
 
     def read(self, agent: str, lane: Lane) -> Load:
+        return self.load(lane, self._store.scripts.value("load", **self.arguments(agent, lane)))
+
+    def arguments(self, agent: str, lane: Lane) -> dict[str, Value]:
+        """What a script needs that reads the load."""
         keys = self._store.keys
-        waiting_key = keys.express if lane is Lane.EXPRESS else keys.queued
-        taken_by, present_us = keys.takers(lane), PRESENT_US
+        waits = keys.express if lane is Lane.EXPRESS else keys.queued
+        takers, present_us = keys.takers(lane), PRESENT_US
         if lane is Lane.REMOTE:
             # Connections do not sign on; those that have ended are removed from the list.
-            waiting_key, taken_by, present_us = keys.waiting(agent), keys.consumers("agent", agent), 2**53
-        reply = self._store.scripts.value(
-            "load", waits=waiting_key, takers=taken_by, agent=agent, lane=lane, silence=present_us
-        )
+            waits, takers, present_us = keys.waiting(agent), keys.consumers("agent", agent), 2**53
+        return {"waits": waits, "takers": takers, "agent": agent, "lane": lane, "silence": present_us}
+
+    def load(self, lane: Lane, reply: Sequence[bytes]) -> Load:
+        """The load as such a script returned it."""
         at, waiting, takers, mean, clock_age, running, verifying, lane_us = (int(value) for value in reply)
         load = Load(at, waiting, takers, mean or _UNMEASURED_US, clock_age, self.guard.full())
         if lane is Lane.REMOTE:

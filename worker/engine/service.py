@@ -19,6 +19,7 @@ from worker.core.json import encode
 from worker.core.states import Lane, Phase
 from worker.engine.answers import CancelAnswer
 from worker.engine.creation import CreatedExecution, NewExecution
+from worker.engine.decisions import Decisions, OwnChannel
 from worker.engine.events import Event
 from worker.engine.listing import Filter, Page, read_page
 from worker.engine.reader import BATCH
@@ -75,6 +76,7 @@ class Executions:
         self._catalog = catalog
         self._files = files
         self._watcher = watcher
+        self.own_channel = OwnChannel(watcher, store.keys.prefix)
         self._push = push
         self._timeout_us = timeout_us
 
@@ -249,6 +251,12 @@ class Executions:
                     return
                 if not watch.wait(left):
                     yield []
+
+    def decisions(self, id: str, *, own: bool) -> Decisions:
+        """What is told to a request that waits for the execution. `own`: this process claimed it."""
+        if own:
+            return self.own_channel.decisions(id)
+        return Decisions(self._watcher, self._store.keys.record(id))
 
     def wait(self, id: str, seconds: float) -> bool:
         """Whether the execution ended within the time."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections import defaultdict
+from collections import Counter, defaultdict
 from types import TracebackType
+from typing import Protocol, Self
 
 import redis
 
@@ -19,22 +20,33 @@ from worker.store.outage import note
 _RECONNECT_SECONDS = 0.5
 
 
+class Source(Protocol):
+    """What a watch listens to."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def add(self, watch: Watch) -> None: ...
+
+    def drop(self, watch: Watch) -> None: ...
+
+
 class Watch:
     """One waiter's subscription to a channel. Use as a context manager; `wait` says if there is news."""
 
-    def __init__(self, watcher: Watcher, channel: str) -> None:
-        self._watcher = watcher
+    def __init__(self, source: Source, channel: str) -> None:
+        self._source = source
         self.channel = channel
         self._news = threading.Event()
 
-    def __enter__(self) -> Watch:
-        self._watcher.add(self)
+    def __enter__(self) -> Self:
+        self._source.add(self)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watcher.drop(self)
+        self._source.drop(self)
 
     def wait(self, seconds: float) -> bool:
         news = self._news.wait(max(0.0, seconds))
@@ -44,10 +56,18 @@ class Watch:
     def wake(self) -> None:
         self._news.set()
 
+    def hear(self, message: bytes) -> None:
+        """Called with each message on the channel."""
+        self.wake()
+
+    def begin(self) -> None:
+        """Called when the subscription is confirmed, and again whenever it is restored."""
+        self.wake()
+
     @property
     def closed(self) -> bool:
         """Whether the process is about to exit: streams without an end of their own then close."""
-        return self._watcher.closed
+        return self._source.closed
 
 
 class Watcher:
@@ -58,6 +78,8 @@ class Watcher:
         _WATCHERS.add(self)
         self._client = client
         self._waiting: dict[str, set[Watch]] = defaultdict(set)
+        # Subscriptions that the store has not confirmed yet.
+        self._asked: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._pubsub: redis.client.PubSub | None = None
         self._thread: threading.Thread | None = None
@@ -84,8 +106,10 @@ class Watcher:
                 self._thread.start()
             elif first:
                 self._send("subscribe", watch.channel)
+                self._asked[watch.channel] += 1
+            confirmed = not self._asked[watch.channel]
         if not first:
-            watch.wake()
+            watch.begin() if confirmed else watch.wake()
 
     def drop(self, watch: Watch) -> None:
         with self._lock:
@@ -120,6 +144,7 @@ class Watcher:
             with self._lock:
                 channels = list(self._waiting)
                 pubsub.subscribe(*channels or ["-"])
+                self._asked = Counter(channels)
                 self._pubsub = pubsub
             self._read(pubsub)
         finally:
@@ -130,9 +155,24 @@ class Watcher:
     def _read(self, pubsub: redis.client.PubSub) -> None:
         while self._pubsub is pubsub:
             message = pubsub.get_message(timeout=1.0)  # checks between messages whether the store has moved
-            if message is not None and message["type"] in ("message", "subscribe"):
-                for watch in list(self._waiting.get(message["channel"].decode(), ())):
-                    watch.wake()
+            if message is None:
+                continue
+            channel = message["channel"].decode()
+            if message["type"] == "subscribe":
+                self._confirm(channel)
+            elif message["type"] == "message":
+                for watch in list(self._waiting.get(channel, ())):
+                    watch.hear(message["data"])
+
+    def _confirm(self, channel: str) -> None:
+        with self._lock:
+            self._asked[channel] -= 1
+            confirmed = self._asked[channel] <= 0
+            if confirmed:
+                del self._asked[channel]
+            watches = list(self._waiting.get(channel, ()))
+        for watch in watches:
+            watch.begin() if confirmed else watch.wake()
 
 
 _WATCHERS: weakref.WeakSet[Watcher] = weakref.WeakSet()

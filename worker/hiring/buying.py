@@ -73,7 +73,8 @@ class Buying:
         if body is None:
             conditions.check_working(load)
         else:
-            conditions.check_admission(contract, capability, body, load, network)
+            facts = conditions.read_facts(contract, capability)
+            conditions.check_admission(contract, capability, body, facts, network)
             conditions.webhook_targets(contract, webhook_url)
             price = conditions.author_check(capability, body, "", network)
             contract = self.terms.offered(capability, price, load.at)
@@ -208,8 +209,11 @@ class Buying:
         # Until a signature proves it, the payer is an unverified claim without a budget of its own.
         proven = signed_by_payer(payment, conditions.network)
         wallet = contract.terms.seeker_wallet if proven else ""
-        conditions.check_admission(contract if proven else open_terms, capability, body, load, network)
-        conditions.check_not_held(contract, capability)
+        named = contract if proven else open_terms
+        facts = conditions.read_facts(named, capability)
+        conditions.check_admission(named, capability, body, facts, network)
+        if not proven:
+            conditions.check_not_held(contract, capability)
         hooks = conditions.webhook_targets(contract, webhook_url)
         price = conditions.author_check(capability, body, wallet, network)
         open_terms = self.terms.offered(capability, price, load.at)

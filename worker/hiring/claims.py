@@ -35,6 +35,16 @@ INLINE_BYTES = 32 * 1024
 LOGGED_INPUT_BYTES = 1024
 
 
+@dataclass(frozen=True, slots=True)
+class MadeClaim:
+    """The answer of claim.lua, and what was to be stored: payment and requirements as JSON."""
+
+    id: str
+    reply: Reply[ClaimAnswer]
+    payload: str
+    requirements: str
+
+
 @dataclass(frozen=True)
 class Claims:
     """Makes claims; claim.lua decides the result."""
@@ -43,6 +53,7 @@ class Claims:
     files: Files
     rules: WindowRules
     allowance: Allowance
+    asker: str
 
     def make(
         self,
@@ -54,8 +65,8 @@ class Claims:
         hooks: Sequence[WebhookTarget] = (),
         *,
         most_ahead: int = ANY_QUEUE,
-    ) -> tuple[str, Reply[ClaimAnswer]]:
-        """Returns the execution's id, valid if the claim succeeds, and the answer of claim.lua."""
+    ) -> MadeClaim:
+        """Makes the claim; the execution's id is valid if it succeeds."""
         before = self.ledger.input_ref(contract.execution) if contract.execution else b""
         input, input_ref = self.pack(body.value)
         new = NewExecution(
@@ -79,10 +90,10 @@ class Claims:
         labels = encode(dict(new.labels))
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
         created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
-        claim = replace(self._claim(contract, offer, payment), most_ahead=most_ahead)
+        claim = replace(self._claim(contract, offer, payment), most_ahead=most_ahead, asker=self.asker)
         reply = self.ledger.claim(new, claim, fields, created)
         self.drop_unused(new.id, before, input_ref)
-        return new.id, reply
+        return MadeClaim(new.id, reply, claim.payload, claim.requirements)
 
     def pack(self, value: Any) -> tuple[bytes, bytes]:
         """Returns an input as the record stores it: inline, or as a reference to a file."""

@@ -19,6 +19,7 @@ from worker.hiring.input_effort import BoundedChecks
 from worker.hiring.task import TaskInput
 from worker.payments.budget import UnpaidWorkBudget
 from worker.payments.comparison import ComparisonMark
+from worker.payments.facts import Facts, FactsReader
 from worker.payments.ledger import ANY_QUEUE
 from worker.x402.networks import Network
 from worker.x402.offer import Offer
@@ -40,6 +41,7 @@ class PaymentConditions:
     """Refuses a request before the 402 if a payment for it would be pointless."""
 
     load: LoadMeter
+    facts: FactsReader
     compared: ComparisonMark
     checks: BoundedChecks
     author_check: Callable[[Capability, TaskInput, str, str], str]
@@ -78,12 +80,26 @@ class PaymentConditions:
 
     def check_not_held(self, contract: Contract, capability: Capability) -> None:
         """Refuses a contract whose payment may have been lost with the store's data."""
-        longest_us = self.longest_us(contract, capability)
-        # Found money that may be this contract's is compared with it first, as for an old contract.
-        signed_us = 0 if self.may_have_paid(contract) else contract.signed_us
-        held_us = self.compared.comparison_pending(signed_us, longest_us, contract.registered)
+        held_us = self.compared.comparison_pending(
+            self._signed_us(contract), self.longest_us(contract, capability), contract.registered
+        )
         if held_us:
             raise MayBePaid(held_us)
+
+    def _signed_us(self, contract: Contract) -> int:
+        # Found money that may be this contract's is compared with it first, as for an old contract.
+        return 0 if self.may_have_paid(contract) else contract.signed_us
+
+    def read_facts(self, contract: Contract, capability: Capability, key: str = "") -> Facts:
+        """What decides about a request for this contract; `key` is its payment's, or ''."""
+        return self.facts.read(
+            contract,
+            capability.name,
+            lane_of(capability),
+            signed_us=self._signed_us(contract),
+            longest_us=self.longest_us(contract, capability),
+            key=key,
+        )
 
     def longest_us(self, contract: Contract, capability: Capability) -> int:
         """Longest time after its claim that an authorization for this contract may still land."""
@@ -97,14 +113,16 @@ class PaymentConditions:
             raise InvalidInput(**problems[0])
 
     def check_admission(
-        self, contract: Contract, capability: Capability, body: TaskInput, load: Load, network: str = ""
+        self, contract: Contract, capability: Capability, body: TaskInput, facts: Facts, network: str = ""
     ) -> None:
         """Refuses work that could not be started, finished and paid; cheap checks come first.
 
         `network`: the source network of a request whose wallet no contract proves.
         """
         # First, because the refusals below would be wrong for a contract whose payment was lost.
-        self.check_not_held(contract, capability)
+        load = facts.load
+        if facts.held_us:
+            raise MayBePaid(facts.held_us)
         if contract.terms.deadline <= load.at:
             raise Problem(
                 "the contract's deadline has passed",
@@ -121,11 +139,8 @@ class PaymentConditions:
         if load.wait_us > self.allowed_wait_us(contract, capability, load):
             raise self.too_long(contract, capability, load)
         self.storage.require()
-        ahead = load.waiting + load.verifying
-        if contract.terms.seeker_wallet:  # before a plain payment it is unknown
-            ahead = self.budget.check(contract.terms.seeker_wallet, contract.terms.price, ahead=ahead)
         # The claim counts again; without this, a 402 would ask for payments that it refuses.
-        if ahead > self.most_ahead(contract, capability, load):
+        if facts.ahead() > self.most_ahead(contract, capability, load):
             raise self.too_long(contract, capability, load)
         self.check_input(capability, body)
         self.author_check(capability, body, contract.terms.seeker_wallet, network)

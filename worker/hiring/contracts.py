@@ -37,7 +37,7 @@ class ContractService:
 
     def seeker_wallet(self, contract_id: str) -> str:
         """The wallet that may pay for the contract; '' if the contract is unknown."""
-        contract = self.book.find(contract_id)
+        contract = self.book.remembered(contract_id) or self.book.find(contract_id)
         return contract.terms.seeker_wallet if contract else ""
 
     def _view(self, contract: Contract) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -29,6 +29,10 @@ class Manifest:
     catalog: Catalog
     network: Network
     webhook_key: str | None
+    # The listing of the catalog as it was read last.
+    _kept: list[tuple[Mapping[str, Capability], Listing]] = field(
+        default_factory=list, init=False, repr=False
+    )
 
     def for_sale(self) -> dict[str, Capability]:
         """Capabilities with a price above zero; others are not sold."""
@@ -40,9 +44,15 @@ class Manifest:
 
     def listing(self) -> Listing:
         """The listing that contracts are checked against; refused until a work process publishes agents."""
-        for_sale = self.for_sale()
+        offered = self.catalog.all()
         if not self.catalog.published:
             raise not_served("no work process has said yet what it can run")
+        if not self._kept or self._kept[0][0] is not offered:
+            self._kept[:] = [(offered, self._listing())]
+        return self._kept[0][1]
+
+    def _listing(self) -> Listing:
+        for_sale = self.for_sale()
         offers = {
             name: CapabilityOffer(to_atomic(each.price), latency_ms(each), self.settle(each))
             for name, each in for_sale.items()

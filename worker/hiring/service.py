@@ -15,9 +15,10 @@ from worker.core.errors import BadRequest, Conflict, Problem, Unavailable
 from worker.core.states import Lane
 from worker.delivery.webhooks import WebhookTarget
 from worker.engine.load import Load
-from worker.hiring.claims import Claims, context_of
+from worker.hiring.claims import Claims, MadeClaim, context_of
 from worker.hiring.conditions import MayBePaid, PaymentConditions
 from worker.hiring.manifest import not_served
+from worker.hiring.own_calls import OwnCalls
 from worker.hiring.refusals import (
     no_contract,
     other_input,
@@ -29,6 +30,7 @@ from worker.hiring.task import PaymentRequired, Task, TaskInput
 from worker.hiring.tasks import Tasks
 from worker.payments.answers import ClaimAnswer, RepayAnswer, UnparkAnswer
 from worker.payments.budget import UnpaidWork
+from worker.payments.facts import Facts
 from worker.payments.found import FoundMoney
 from worker.payments.ledger import Ledger
 from worker.payments.settler import Settler
@@ -63,13 +65,16 @@ class Hiring:
         self, contract_id: str, body: TaskInput, headers: Mapping[str, str], webhook_url: str | None = None
     ) -> Task:
         """Answers from the record, refuses, issues a 402, or claims the payment and starts the work."""
+        finished = self._finished(contract_id)
+        if finished is not None:
+            return self._replay(finished, body, headers)
         for _ in range(_TRIES):
-            contract = self._signed(contract_id, headers)
+            contract, facts = self._signed(contract_id, headers)
             known = None if contract.execution is None else self.tasks.read(contract, contract.execution)
             try:
                 if known is not None and not known.unpaid:
                     return self._from_record(known, body, _pays(headers))
-                task = self._sell(contract, known, body, headers, webhook_url)
+                task = self._sell(contract, known, body, headers, webhook_url, facts)
             except Problem as refused:
                 if known is not None:
                     tell_of_money(refused, known)
@@ -95,6 +100,18 @@ class Hiring:
         return task.refusal(self.conditions.offer(task.contract, task.capability, load, sealed=task.sealed))
 
     # The record
+
+    def _finished(self, contract_id: str) -> Task | None:
+        """The contract's finished task, if this process keeps its record."""
+        contract = self.book.remembered(contract_id)
+        return None if contract is None else self.tasks.finished(contract)
+
+    def _replay(self, task: Task, body: TaskInput, headers: Mapping[str, str]) -> Task:
+        try:
+            return self._from_record(task, body, _pays(headers))
+        except Problem as refused:
+            tell_of_money(refused, task)
+            raise
 
     def _from_record(self, task: Task, body: TaskInput, paying: bool) -> Task:
         if task.parked:
@@ -130,12 +147,19 @@ class Hiring:
 
     # Before money
 
-    def _signed(self, contract_id: str, headers: Mapping[str, str]) -> Contract:
+    def _signed(self, contract_id: str, headers: Mapping[str, str]) -> tuple[Contract, Facts | None]:
+        """The signed contract and, if this process knows what it buys, what decides about the request."""
+        remembered = self.book.remembered(contract_id)
+        if remembered is not None and remembered.execution is None:
+            facts = self._facts(remembered, headers)
+            if facts is not None and facts.contract is not None:
+                self.book.learn(facts.contract)
+                return facts.contract, facts
         contract = self.book.find(contract_id)
         if contract is None or contract.execution is None:
             self.refuse_expired(self.book.refs(contract_id), headers)
         if contract is not None:
-            return contract
+            return contract, None
         if self.book.is_draft(contract_id):
             raise Problem(
                 "the seeker has not signed this contract",
@@ -152,6 +176,22 @@ class Hiring:
             bought = self.ledger.bought(key) if key is not None else None
             if bought is not None and bought.contract_ref in refs:
                 raise result_expired(bought)
+
+    def _facts(self, contract: Contract, headers: Mapping[str, str]) -> Facts | None:
+        """What decides about a request for a remembered contract; None if nobody serves it now."""
+        try:
+            capability = self._capability(contract)
+        except Problem:  # if the contract has an execution, its record counts
+            return None
+        key = None
+        with suppress(BadRequest):
+            key = read_payment_key(headers, self.conditions.network)
+        facts = self.conditions.read_facts(contract, capability, key or "")
+        stored = facts.contract
+        unused = key and stored is not None and stored.execution is None
+        if unused and facts.bought is not None and facts.bought.contract_ref == contract.ref:
+            raise result_expired(facts.bought)
+        return facts
 
     def _capability(self, contract: Contract) -> Capability:
         offered, named = self.listing().capabilities, contract.terms.capability
@@ -170,13 +210,15 @@ class Hiring:
         body: TaskInput,
         headers: Mapping[str, str],
         webhook_url: str | None,
+        facts: Facts | None,
     ) -> Task | None:
         """Refuses, issues a 402, or claims; None if a concurrent request won: the record has the answer.
 
         `known` is this contract's task if it waits for another payment.
         """
         capability = known.capability if known else self._capability(contract)
-        load = self.conditions.current_load(capability)
+        facts = facts or self.conditions.read_facts(contract, capability)
+        load = facts.load
         if known is None and contract.found:
             self.conditions.check_input(capability, body)
             hooks = self.conditions.webhook_targets(contract, webhook_url, begun=True)
@@ -189,7 +231,7 @@ class Hiring:
             offer = self.conditions.offer(contract, capability, load, sealed=True)
         else:
             try:
-                self.conditions.check_admission(contract, capability, body, load)
+                self.conditions.check_admission(contract, capability, body, facts)
             except MayBePaid:
                 offer = self.conditions.offer(contract, capability, load, sealed=True)
                 if not self._has_landed(contract, offer, headers):
@@ -230,14 +272,24 @@ class Hiring:
         use("paid")
         self.settler.checkpoint("before_claim")
         most_ahead = self.conditions.most_ahead(contract, capability, load)
-        id, reply = self.claims.make(contract, capability, body, offer, payment, hooks, most_ahead=most_ahead)
+        made = self.claims.make(contract, capability, body, offer, payment, hooks, most_ahead=most_ahead)
         self.settler.checkpoint("after_claim")
-        if reply.answer is ClaimAnswer.CLAIMED:
-            # Verification outlives the request. The clock handles a claim that no replica has yet.
-            if reply.values[1]:
-                self.spawn(lambda: self.settler.verify(id, int(reply.text())))
-            return replace(self.tasks.read(contract, id), first=True)
-        return self._not_claimed(reply, contract, offer)
+        if made.reply.answer is ClaimAnswer.CLAIMED:
+            # The clock handles a claim that no replica has yet.
+            self.book.learn(replace(contract, execution=made.id))
+            calls = self._verify(made) if made.reply.values[1] else None
+            return self.tasks.begun(contract, capability, made.id, calls)
+        return self._not_claimed(made.reply, contract, offer)
+
+    def _verify(self, made: MadeClaim) -> OwnCalls:
+        """Starts the verification, which outlives the request."""
+        calls = OwnCalls(self.spawn)
+        claimed = made.payload, made.requirements
+        number = int(made.reply.text())
+        calls.verify(
+            lambda: self.settler.verify(made.id, number, claimed, before_record=calls.about_to_record)
+        )
+        return calls
 
     def _claim_found(
         self,
@@ -255,7 +307,8 @@ class Hiring:
         if found is None:
             return None
         offer = self.conditions.offer(contract, capability, load, sealed=True)
-        id, reply = self.claims.make(contract, capability, body, offer, restore(found.payload), hooks)
+        made = self.claims.make(contract, capability, body, offer, restore(found.payload), hooks)
+        id, reply = made.id, made.reply
         self.settler.checkpoint("after_claim_found")
         if reply.answer is not ClaimAnswer.CLAIMED:
             return self._not_claimed(reply, contract, offer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,9 @@ from worker.core.canonical import canonical, parse
 from worker.core.errors import Problem
 from worker.core.states import Phase
 from worker.engine.record import Execution
+from worker.hiring.finished_tasks import is_final
+from worker.hiring.own_calls import OwnCalls
+from worker.payments.ledger import Reading
 from worker.payments.payment import ExecutionMoney, PaymentState
 from worker.x402.offer import Offer, OfferMismatch
 from worker.x402.receipts import failed_response
@@ -52,22 +55,55 @@ class PaymentRequired(Problem):
         )
 
 
+class TaskRecord:
+    """What the store has about a task, read when it is first needed."""
+
+    def __init__(self, read: Callable[[], Reading]) -> None:
+        self._read = read
+
+    @classmethod
+    def known(cls, reading: Reading) -> TaskRecord:
+        return cls(lambda: reading)
+
+    @cached_property
+    def reading(self) -> Reading:
+        return self._read()
+
+
 @dataclass(frozen=True)
 class Task:
     """An execution with its contract and its payments, as the hire door shows it.
 
     `replayed`: the answer is the recorded end. `paid_already`: the request carried a payment that is not
-    needed. `first`: this request claimed the payment. `sequence`: of the newest event.
+    needed. `first`: this request claimed the payment; `calls` are those that it has started.
     """
 
-    execution: Execution
-    money: ExecutionMoney
+    id: str
+    record: TaskRecord
     contract: Contract
     capability: Capability
     replayed: bool = False
     paid_already: bool = False
     first: bool = False
-    sequence: int = 0
+    calls: OwnCalls | None = None
+
+    @property
+    def execution(self) -> Execution:
+        return self.record.reading.execution
+
+    @property
+    def money(self) -> ExecutionMoney:
+        return self.record.reading.money
+
+    @property
+    def sequence(self) -> int:
+        """Of the newest event."""
+        return self.record.reading.sequence
+
+    @property
+    def final(self) -> bool:
+        """Whether nothing that an answer shows can change any more."""
+        return is_final(self.record.reading)
 
     @property
     def sealed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from worker.capabilities.catalog import Catalog
@@ -14,21 +14,24 @@ from worker.core.errors import Conflict
 from worker.core.ids import is_id
 from worker.core.states import Phase
 from worker.delivery.event_streams import opens_early, released
-from worker.engine.events import TERMINAL_KINDS, Event, Kind
+from worker.engine.decisions import LOOK, SETTLE
+from worker.engine.events import Event
 from worker.engine.load import Load, LoadMeter
 from worker.engine.refusals import Forfeits
 from worker.engine.service import Executions
+from worker.hiring.finished_tasks import FinishedTasks
+from worker.hiring.own_calls import OwnCalls
 from worker.hiring.refusals import no_task
-from worker.hiring.task import Task
+from worker.hiring.task import Task, TaskRecord
 from worker.hiring.waiting_requests import WaitingRequests
-from worker.payments.ledger import Ledger
+from worker.payments.ledger import Ledger, Reading
 from worker.payments.settler import Settler
+from worker.store.outage import insist
 from worker.store.pool import use
 
-# Events after which a waiting request must settle or answer.
-_DECISIVE = frozenset(
-    {Kind.EXECUTION_SEALED, Kind.PAYMENT_VERIFIED, Kind.EXECUTION_RESET, Kind.PAYMENT_REFUSED}
-)
+# How often a waiting request looks at the record without being told to: processes of an older release, and a
+# process that dies, tell it nothing.
+_LOOK_AGAIN = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,17 +46,46 @@ class Tasks:
     meter: LoadMeter
     spawn: Callable[[Callable[[], object]], None]
     _waiting: WaitingRequests = field(default_factory=WaitingRequests, init=False)
+    _finished: FinishedTasks = field(default_factory=FinishedTasks, init=False)
 
     def read(self, contract: Contract, id: str) -> Task:
         """Reads the task from the record; a caller with a record has paid or is about to."""
+        found = self._finished_reading(contract, id) or self._reading(id)
+        return self._task(contract, found)
+
+    def _task(self, contract: Contract, found: Reading) -> Task:
+        # A sold task stays valid after its capability was withdrawn.
+        agent = found.execution.agent
+        capability = self.catalog.get(agent) or Capability(name=agent)
+        return Task(found.execution.id, TaskRecord.known(found), contract, capability)
+
+    def finished(self, contract: Contract) -> Task | None:
+        """The contract's task, if this process keeps its final record and the store still has it."""
+        found = self._finished_reading(contract, contract.execution) if contract.execution else None
+        return None if found is None else self._task(contract, found)
+
+    def begun(self, contract: Contract, capability: Capability, id: str, calls: OwnCalls | None) -> Task:
+        """The task that this request has claimed; its record is read only if it is shown before its end."""
+        return Task(id, TaskRecord(lambda: self._reading(id)), contract, capability, first=True, calls=calls)
+
+    def _reading(self, id: str) -> Reading:
         use("paid")
         found = self.ledger.read(id)
         if found is None:
             raise no_task()
-        # A sold task stays valid after its capability was withdrawn.
-        agent = found.execution.agent
-        capability = self.catalog.get(agent) or Capability(name=agent)
-        return Task(found.execution, found.money, contract, capability, sequence=found.sequence)
+        self._finished.add(found)
+        return found
+
+    def _finished_reading(self, contract: Contract, id: str) -> Reading | None:
+        """The kept record of a finished task, if the store still has that task."""
+        kept = self._finished.get(id)
+        if kept is None:
+            return None
+        use("paid")
+        if self.ledger.ended(contract.ref, id) == kept.execution.ended:
+            return kept
+        self._finished.drop(id)
+        return None
 
     def find(self, contract_id: str, task_id: str) -> Task:
         """Returns a contract's own task; any other combination counts as unknown."""
@@ -90,11 +122,10 @@ class Tasks:
 
         `until_paid`: or until its payment has settled.
         """
-        enough = TERMINAL_KINDS | ({Kind.PAYMENT_SETTLED} if until_paid else set())
         if task.first:
-            return self._follow(task, until, enough)
-        with self._waiting.one_more(task.execution.id) as waits:
-            return self._follow(task, until, enough) if waits else task
+            return self._follow(task, until, until_paid)
+        with self._waiting.one_more(task.id) as waits:
+            return self._follow(task, until, until_paid) if waits else task
 
     def events(self, id: str, after: int) -> Iterator[list[Event]]:
         """The task's events for its seeker; content is held back until it is paid for."""
@@ -105,18 +136,43 @@ class Tasks:
         """Current load of the task's lane."""
         return self.meter.read(task.execution.agent, task.execution.lane)
 
-    def _follow(self, task: Task, until: float, enough: Set[str]) -> Task:
-        id = task.execution.id
-        for batch in self.executions.follow(id, until=until):
-            if any(event.kind in enough for event in batch):
-                break
-            if any(event.kind in _DECISIVE for event in batch):
-                now = self.read(task.contract, id)
-                if now.execution.phase is Phase.SETTLING:
-                    self.spawn(lambda: self.settler.settle(id))
-                if now.unpaid or now.parked:
-                    break
-            if time.monotonic() >= until:
-                break
-        after = self.read(task.contract, id)
-        return replace(after, paid_already=task.paid_already)
+    def _follow(self, task: Task, until: float, until_paid: bool) -> Task:
+        # A request that claimed nothing has read the record before it listens.
+        calls = task.calls or OwnCalls(self.spawn, recorded_at=time.monotonic())
+        with self.executions.decisions(task.id, own=task.calls is not None) as told:
+            calls.tell = told.wake
+            while True:
+                if calls.completed is not None:
+                    self._finished.add(calls.completed)
+                    return replace(task, record=TaskRecord.known(calls.completed))
+                if calls.recorded_at < told.began < float("inf"):
+                    calls.recorded_at, calls.look = float("inf"), True
+                over = time.monotonic() >= until
+                if over or calls.look:
+                    now = self._look(task, calls, until)
+                    if over or _is_enough(now, until_paid):
+                        return now
+                heard = told.wait(min(_LOOK_AGAIN, until - time.monotonic()))
+                self._hear(task, calls, told.take(), timed_out=not heard)
+
+    def _look(self, task: Task, calls: OwnCalls, until: float) -> Task:
+        """Reads the record, waiting out a short outage of the store; settles what nobody was told of."""
+        calls.look = False
+        patience = max(0.0, until - time.monotonic())
+        now = insist(lambda: self.read(task.contract, task.id), "hire.wait", patience=patience)
+        if now.execution.phase is Phase.SETTLING and not calls.settled_once:
+            calls.settle(lambda: self.settler.settle(task.id))
+        return replace(now, paid_already=task.paid_already)
+
+    def _hear(self, task: Task, calls: OwnCalls, told: set[bytes], *, timed_out: bool) -> None:
+        if SETTLE in told:
+            calls.settle(lambda: self.settler.settle(task.id))
+        elif (LOOK in told or timed_out) and not calls.settling:
+            # What this process settles itself comes with the answer.
+            calls.look = True
+
+
+def _is_enough(task: Task, until_paid: bool) -> bool:
+    """Whether a request for the task need not wait longer."""
+    paid = until_paid and task.money.paid > 0
+    return paid or task.execution.state.terminal or task.unpaid or task.parked

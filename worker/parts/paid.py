@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -37,6 +36,7 @@ from worker.hiring.service import Hiring
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.tasks import Tasks
 from worker.hiring.trial_hires import TrialHires
+from worker.parts.background import Background
 from worker.parts.public import PublicParts
 from worker.payments.audit import Audit, AuditBook
 from worker.payments.budget import ON_A_LAPTOP, Allowance, UnpaidWorkBudget
@@ -45,6 +45,7 @@ from worker.payments.checkpoints import CHECKPOINTS, Checkpoint, armed, unarmed
 from worker.payments.comparison import Comparison, ComparisonMark
 from worker.payments.facilitator import Facilitator, HttpFacilitator
 from worker.payments.facilitator_auth import CdpAuth
+from worker.payments.facts import FactsReader
 from worker.payments.found import FoundMoney
 from worker.payments.found_decisions import FoundDecisions
 from worker.payments.gauges import MoneyGauges
@@ -58,8 +59,7 @@ from worker.payments.recheck import Rechecks
 from worker.payments.safe_writes import SafeWrites, Witness
 from worker.payments.settler import Settler
 from worker.store.client import connect_apart
-from worker.store.outage import count_sample, note
-from worker.store.pool import used_for
+from worker.store.outage import count_sample
 from worker.x402.sign_in import SignIn
 from worker.x402.windows import WindowRules, longest_validity
 
@@ -112,7 +112,13 @@ class PaidParts(PublicParts):
             ledger=self.ledger,
             settler=self.settler,
             conditions=self.conditions,
-            claims=Claims(self.ledger, self.files, self.window_rules, self.budget.allowance),
+            claims=Claims(
+                self.ledger,
+                self.files,
+                self.window_rules,
+                self.budget.allowance,
+                self.executions.own_channel.channel,
+            ),
             found=self.found,
             push=self.queue.push,
             listing=self.manifest.listing,
@@ -147,6 +153,13 @@ class PaidParts(PublicParts):
     def conditions(self) -> PaymentConditions:
         return PaymentConditions(
             load=self.load_meter,
+            facts=FactsReader(
+                self.client,
+                self.keys,
+                test_clock=self.test_clock,
+                meter=self.load_meter,
+                allowance=self.budget.allowance,
+            ),
             compared=self.comparison_mark,
             checks=BoundedChecks(),
             author_check=AuthorCheck(self.checks, self.budget.has_paid),
@@ -168,7 +181,7 @@ class PaidParts(PublicParts):
     @cached_property
     def spawn(self) -> Callable[[Callable[[], object]], None]:
         """Runs work that outlives its request."""
-        return spawn
+        return Background()
 
     @cached_property
     def contract_service(self) -> ContractService:
@@ -215,7 +228,7 @@ class PaidParts(PublicParts):
         if settings.cdp_api_key_id and settings.cdp_api_key_secret:
             auth = CdpAuth(settings.cdp_api_key_id, settings.cdp_api_key_secret)
         http = HttpFacilitator(settings.facilitator_url, auth, count_failure=count_facilitator_failure)
-        return ListeningFacilitator(http, self.listings, self.discovery.capability_at, spawn)
+        return ListeningFacilitator(http, self.listings, self.discovery.capability_at, self.spawn)
 
     @cached_property
     def settler(self) -> Settler:
@@ -370,19 +383,6 @@ class PaidParts(PublicParts):
         if settings.webhook_key is not None:
             return Ed25519PrivateKey.from_private_bytes(settings.webhook_key[:32])
         return derive_private_key(bytes.fromhex(settings.worker_key[2:])) if settings.worker_key else None
-
-
-def spawn(work: Callable[[], object]) -> None:
-    """Runs work that outlives its request."""
-
-    def run() -> None:
-        try:
-            with used_for("paid"):
-                work()
-        except Exception as error:  # nobody waits for it; the clock completes the rest
-            note(error, "web.background")
-
-    threading.Thread(target=run, name="outlives-request", daemon=True).start()
 
 
 def count_facilitator_failure(operation: str) -> None:

@@ -67,7 +67,7 @@ class UnpaidWork(Unavailable):
     advice = "Wait as long as Retry-After says, then send the same request again. You were not charged."
 
     @classmethod
-    def told(cls, which: bytes, wait_us: bytes) -> UnpaidWork:
+    def told(cls, which: bytes, wait_us: bytes | int) -> UnpaidWork:
         """Builds the error from a script's answer."""
         message = _SHARED.get(which)
         seconds = -(-int(wait_us) // 1_000_000) or _OPEN_SECONDS
@@ -96,15 +96,3 @@ class UnpaidWorkBudget(MoneyStore):
         names = [f"paid {payer}" for payer in payers]
         paid = cast(list[bytes | None], self.client.hmget(self.keys.wallets, names))
         return [(payer, int(total or 0) > 0) for payer, total in zip(payers, paid, strict=True)]
-
-    def check(self, payer: str, price: int, *, ahead: int) -> int:
-        """How many of the `ahead` executions that wait are counted before this wallet's next one.
-
-        Raises UnpaidWork when the wallet must wait before another run at this price.
-        """
-        which, number = self._scripts.value(
-            "over_budget", payer=payer.lower(), price=price, allowance=str(self.allowance), ahead=ahead
-        )
-        if which:
-            raise UnpaidWork.told(which, number)
-        return int(number)

@@ -10,22 +10,17 @@ import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from http.client import HTTPException
+from http.client import HTTPException, HTTPResponse, IncompleteRead
+from ssl import SSLError
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 import structlog
-import urllib3
-from urllib3.exceptions import (
-    ConnectTimeoutError,
-    HTTPError,
-    NewConnectionError,
-    ProtocolError,
-    ReadTimeoutError,
-    SSLError,
-)
 
 from worker.core.nesting import deeper_than
+from worker.core.version import __version__
 from worker.payments.facilitator_auth import Auth, StaticAuth
+from worker.payments.kept_links import KeptLinks, NotConnected
 from worker.x402.facilitator_answers import (
     EXTENSION_RESPONSES,
     FacilitatorAnswer,
@@ -39,6 +34,14 @@ CONNECT_S = 5.0
 VERIFY_S = 15.0
 SETTLE_S = 100.0
 MAX_BODY = 256 * 1024
+# Idle connections that stay open: a slow facilitator has as many open calls as there are open payments.
+KEPT = 512
+
+_HEADERS = {
+    "Accept": "application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": f"hire-worker/{__version__}",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -64,7 +67,7 @@ class HttpFacilitator:
         connect_s: float = CONNECT_S,
         verify_s: float = VERIFY_S,
         settle_s: float = SETTLE_S,
-        connections: int = 16,
+        kept: int = KEPT,
         clock: Callable[[], float] = time.monotonic,
         count_failure: Callable[[str], None] = lambda operation: None,
     ) -> None:
@@ -74,10 +77,11 @@ class HttpFacilitator:
         self._verify_s = verify_s
         self._settle_s = settle_s
         self._clock = clock
+        self._path = urlsplit(self._url).path
+        # Every open call has its own connection: a settle call that waited for one would outlive its
+        # authorization.
+        self._links = KeptLinks(self._url, connect_s=connect_s, kept=kept, clock=clock)
         self._count_failure = count_failure
-        # Calls beyond `connections` get their own connections, closed after use: a settle call that
-        # waited for a pooled connection would outlive its authorization.
-        self._pool = urllib3.PoolManager(num_pools=1, maxsize=connections, block=False, retries=False)
 
     def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self._call("POST", "verify", self._verify_s, _body(payload, requirements))
@@ -89,11 +93,11 @@ class HttpFacilitator:
         return self._call("GET", "supported", self._verify_s, None)
 
     def close(self) -> None:
-        self._pool.clear()
+        self._links.close()
 
     def _call(self, method: str, operation: str, read_s: float, body: bytes | None) -> FacilitatorAnswer:
         started = self._clock()
-        answer = self._exchange(method, f"{self._url}/{operation}", started, read_s, body)
+        answer = self._exchange(method, operation, started, read_s, body)
         document = answer.body or {}
         code = clean_code(document.get("errorReason") or document.get("invalidReason"))
         if answer.fault or ((answer.status or 0) >= 400 and not code):
@@ -109,41 +113,36 @@ class HttpFacilitator:
         return answer
 
     def _exchange(
-        self, method: str, url: str, started: float, read_s: float, body: bytes | None
+        self, method: str, operation: str, started: float, read_s: float, body: bytes | None
     ) -> FacilitatorAnswer:
-        headers = {
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            **self._auth.headers(method, url),
-        }
+        headers = {**_HEADERS, **self._auth.headers(method, f"{self._url}/{operation}")}
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
-            response = self._pool.request(
-                method,
-                url,
-                body=body,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=self._connect_s, read=read_s),
-                redirect=False,
-                retries=False,
-                preload_content=False,
-                decode_content=False,
-            )
-            try:
-                data = self._read(response, started + self._connect_s + read_s)
-            except BaseException:
-                response.close()
-                raise
-            response.release_conn()
+            link = self._links.take()
+        except NotConnected as error:
+            return FacilitatorAnswer(fault="tls" if isinstance(error.__cause__, SSLError) else "connect")
+        kept = False
+        try:
+            link.sock.settimeout(read_s)
+            link.request(method, f"{self._path}/{operation}", body=body, headers=headers)
+            response = link.getresponse()
+            data = self._read(response, started + self._connect_s + read_s)
+            kept = not response.will_close
+            response.close()
         except _Overlong:
             return FacilitatorAnswer(status=response.status, fault="too_large")
-        except (HTTPError, HTTPException, OSError) as error:
+        except (HTTPException, OSError) as error:
             return FacilitatorAnswer(fault=_fault(error))
+        finally:
+            if kept:
+                self._links.give_back(link)
+            else:
+                link.close()
         catalog = read_catalog_status(response.headers.get(EXTENSION_RESPONSES))
         return replace(_parse(response.status, data), catalog=catalog)
 
-    def _read(self, response: urllib3.BaseHTTPResponse, until: float) -> bytes:
+    def _read(self, response: HTTPResponse, until: float) -> bytes:
         data = bytearray()
         while chunk := response.read1(65_536):
             data += chunk
@@ -151,6 +150,8 @@ class HttpFacilitator:
                 raise _Overlong
             if self._clock() > until:
                 raise TimeoutError
+        if response.length:
+            raise IncompleteRead(bytes(data), response.length)
         return bytes(data)
 
 
@@ -180,12 +181,10 @@ def _parse(status: int, data: bytes) -> FacilitatorAnswer:
 
 def _fault(error: Exception) -> str:
     """Return a short name for the fault; the exception's own text may contain addresses."""
-    if isinstance(error, NewConnectionError | ConnectTimeoutError):
-        return "connect"
     if isinstance(error, SSLError):
         return "tls"
-    if isinstance(error, ReadTimeoutError | TimeoutError):
+    if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(error, ProtocolError | ConnectionError | HTTPException):
+    if isinstance(error, ConnectionError | HTTPException):
         return "dropped"
     return "transport"

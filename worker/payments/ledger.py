@@ -5,7 +5,7 @@ One hash and one ledger per execution, one journal over all. Only scripts check 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from worker.engine import record
@@ -38,6 +38,7 @@ from worker.payments.payment import Bought, ExecutionMoney
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes, as_mapping, as_texts
+from worker.store.commands import ask_together
 from worker.store.money_fields import payment_field
 from worker.store.scripts import Arg, Reply
 
@@ -87,6 +88,8 @@ class Claim:
     identifier_scope: str = ""
     # How many executions may be ahead of it.
     most_ahead: int = ANY_QUEUE
+    # Channel on which this process is told what its requests must do.
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,20 @@ class Reading:
     execution: Execution
     money: ExecutionMoney
     sequence: int
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, bytes], booked: Mapping[str, bytes], sequence: int) -> Reading:
+        money = ExecutionMoney.read({name: value.decode() for name, value in booked.items()})
+        return cls(record.from_mapping(recorded), money, int(sequence))
+
+
+@dataclass(frozen=True, slots=True)
+class SettledReply:
+    """What became of the execution whose payment has settled; `reading` if that completed it."""
+
+    answer: SettledAnswer
+    lane: str = ""
+    reading: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +135,7 @@ class SettlementLease:
     refused_us: int = 0
     named: str = ""
     replicated: bool = True
+    contract_ref: str = ""
 
 
 @dataclass
@@ -176,6 +194,7 @@ class Ledger(MoneyStore):
             hash=claim.document_hash,
             drafted=claim.drafted_us,
             most_ahead=claim.most_ahead,
+            asker=claim.asker,
             fields=pairs,
         )
         if reply.answer is ClaimAnswer.CLAIMED:
@@ -219,7 +238,8 @@ class Ledger(MoneyStore):
         )
         if reply.answer is not SettleBeginAnswer.GO:
             return None
-        number, _, _, _, payload, requirements, payer, unknown, maybe, refusal, refused, named = reply.values
+        number, _, _, _, payload, requirements, payer, unknown, maybe, *rest = reply.values
+        refusal, refused, named, contract = rest
         return SettlementLease(
             int(number),
             payload,
@@ -231,6 +251,7 @@ class Ledger(MoneyStore):
             refused_us=int(refused or 0),
             named=named.decode(),
             replicated=replicated,
+            contract_ref=contract.decode(),
         )
 
     def settle_back(self, id: str, number: int, token: str) -> None:
@@ -244,8 +265,9 @@ class Ledger(MoneyStore):
         return bool(renewed)
 
     def settled(
-        self, id: str, number: int, transaction: str, response: str, how: str
-    ) -> tuple[SettledAnswer, str]:
+        self, id: str, number: int, transaction: str, response: str, how: str, *, contract_ref: str = ""
+    ) -> SettledReply:
+        """`contract_ref` of the payment, if the caller has it."""
         reply = self._scripts.run(
             SETTLED,
             id=id,
@@ -254,10 +276,13 @@ class Ledger(MoneyStore):
             response=response,
             how=how,
             audit=AUDIT_US if self.audited else "",
-            contract=self._contract_ref(id),
+            contract=contract_ref or self._contract_ref(id),
             problem=_INPUT_DUE,
         )
-        return reply.answer, reply.text()
+        if reply.answer is not SettledAnswer.COMPLETED:
+            return SettledReply(reply.answer, reply.text())
+        sequence, recorded, booked = reply.values
+        return SettledReply(reply.answer, reading=Reading.of(_pairs(recorded), _pairs(booked), sequence))
 
     def settle_refused(
         self, id: str, number: int, code: str, response: str, *, by_chain: bool = False
@@ -318,8 +343,16 @@ class Ledger(MoneyStore):
             recorded, booked, sequence = pipe.execute()
         if not recorded or not booked:
             return None
-        money = ExecutionMoney.read({name: value.decode() for name, value in as_mapping(booked).items()})
-        return Reading(record.from_mapping(as_mapping(recorded)), money, int(sequence))
+        return Reading.of(as_mapping(recorded), as_mapping(booked), sequence)
+
+    def ended(self, contract_ref: str, id: str) -> int:
+        """When the contract's execution ended, in us; 0 if it has not, or either of them is gone."""
+        execution, ended = ask_together(
+            self.client,
+            ("HGET", self.keys.contract(contract_ref), "execution"),
+            ("HGET", self.keys.record(id), "ended"),
+        )
+        return int(ended or 0) if execution == id.encode() else 0
 
     def _contract_ref(self, id: str) -> str:
         return as_bytes(self.client.hget(self.keys.money(id), "contract") or b"").decode()
@@ -357,3 +390,8 @@ class Ledger(MoneyStore):
 
     def sums(self) -> dict[str, int]:
         return {name: int(value) for name, value in as_mapping(self.client.hgetall(self.keys.sums)).items()}
+
+
+def _pairs(flat: Sequence[bytes]) -> dict[str, bytes]:
+    """A hash from a script's flat reply."""
+    return {flat[at].decode(): flat[at + 1] for at in range(0, len(flat), 2)}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any
 
 import redis
 import structlog
@@ -18,6 +17,7 @@ import structlog
 from worker.core.ids import new_id
 from worker.payments.answers import ClaimAnswer, SettleBeginAnswer
 from worker.payments.money_store import MoneyStore
+from worker.store.commands import OneConnection, ask, one_connection
 from worker.store.outage import note
 from worker.store.pool import use
 from worker.store.scripts import A, Reply, Script, Value
@@ -90,7 +90,7 @@ class SafeWrites(MoneyStore):
         A script that wrote answers with a number, the count of such writes, the store's life, and '1' where
         the write must be on a replica too.
         """
-        with self._connection() as own:
+        with one_connection(self.client) as own:
             reply = self._scripts.on(own).run(script, **arguments)
             if reply.answer not in _WROTE:
                 return reply, True
@@ -100,20 +100,14 @@ class SafeWrites(MoneyStore):
 
     def kept(self) -> bool:
         """Whether everything written so far is on a replica, where the store has any."""
-        with self._connection() as own:
+        with one_connection(self.client) as own:
             replicated = self._scripts.on(own).value("fence")
             return replicated != b"1" or self._on_a_replica(own)
 
-    def _connection(self) -> redis.Redis:
-        """One connection for several commands."""
-        client: redis.Redis = self.client.client()  # type: ignore[no-untyped-call]
-        return client
-
-    def _on_a_replica(self, own: redis.Redis) -> bool:
+    def _on_a_replica(self, own: OneConnection) -> bool:
         """Waits until a replica has everything that this connection has written."""
         brief = time.monotonic() < self._brief_until
-        wait: Any = own.wait
-        if wait(1, WAIT_BRIEFLY_MS if brief else WAIT_MS) >= 1:
+        if ask(own, "WAIT", 1, WAIT_BRIEFLY_MS if brief else WAIT_MS) >= 1:
             return True
         self._brief_until = time.monotonic() + BRIEFLY_S
         log.warning("store.no_replica")

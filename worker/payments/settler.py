@@ -22,7 +22,7 @@ from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.checkpoints import Checkpoint, unarmed
 from worker.payments.evidence import ChainVerdict, look
 from worker.payments.facilitator import Facilitator
-from worker.payments.ledger import SETTLE_LEASE_US, Ledger, SettlementLease
+from worker.payments.ledger import SETTLE_LEASE_US, Ledger, Reading, SettledReply, SettlementLease
 from worker.payments.payment import PaymentState
 from worker.payments.settlement_call import renewing
 from worker.store.outage import insist
@@ -83,13 +83,25 @@ class Settler:
         else:
             self.settle(id)
 
-    def verify(self, id: str, number: int) -> str:
-        """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'."""
-        payload, requirements = self._ledger.payload(id, number)
+    def verify(
+        self,
+        id: str,
+        number: int,
+        claimed: tuple[str, str] | None = None,
+        *,
+        before_record: Callable[[], None] = lambda: None,
+    ) -> str:
+        """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'.
+
+        `claimed`: payload and requirements as the caller has just stored them. `before_record` is called
+        when the facilitator has answered.
+        """
+        payload, requirements = claimed or self._ledger.payload(id, number)
         self.checkpoint("before_verify")
         answer = self._facilitator.verify(json.loads(payload), json.loads(requirements))
         self.checkpoint("after_verify")
         verdict = classify_verify(answer)
+        before_record()
         if isinstance(verdict, Valid):
             status, lane = self._insist(lambda: self._ledger.verified(id, number))
             self.checkpoint("after_verified")
@@ -140,38 +152,42 @@ class Settler:
         self._insist(lambda: self._ledger.ask_again(id, number, "verify"))
         return "unsure"
 
-    def settle(self, id: str) -> None:
-        """Makes one settle call, if it is due and nobody else is calling."""
+    def settle(self, id: str) -> Reading | None:
+        """Makes one settle call, if it is due and nobody else is calling; returns what it completed."""
         token = new_id()
         self.checkpoint("before_settle_begin")
         lease = self._ledger.settle_begin(id, token, looks=self._chain is not None)
         if lease is None:
-            return
+            return None
         if not lease.replicated:
             # A replica that took over without this write would not know of the call.
             self._ledger.settle_back(id, lease.number, token)
-            return
+            return None
         self.checkpoint("after_settle_begin")
         payload = lease.payload.decode()
         with self._renewing(id, lease.number, token) as held:
             if lease.earlier_unknown and self._ended_by_chain(id, lease):
-                return
+                return None
             if lease.refusal:
                 self._doubted(id, lease, token, lease.refusal)
-                return
+                return None
             if not held():
-                return
+                return None
             self.checkpoint("before_settle")
             answer = self._facilitator.settle(json.loads(payload), json.loads(lease.requirements))
         self.checkpoint("after_settle")
         outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
+        completed: Reading | None = None
         if isinstance(outcome, Settled):
-            self.record_settled(id, lease.number, outcome.transaction, "facilitator", payload)
+            completed = self._record_settled(
+                id, lease.number, outcome.transaction, "facilitator", payload, lease.contract_ref
+            ).reading
         elif isinstance(outcome, SettlementRefused):
             self._refused_by_facilitator(id, lease, token, outcome.code)
         else:
             self._unknown(id, lease, token, outcome)
         self.checkpoint("after_outcome")
+        return completed
 
     def record_settled(
         self, id: str, number: int, transaction: str, how: str, payload: str | None = None
@@ -181,12 +197,19 @@ class Settler:
         The caller passes its own copy of `payload`, because the store may have lost the payment meanwhile.
         """
         payload = payload or self._insist(lambda: self._ledger.payload(id, number))[0]
+        return self._record_settled(id, number, transaction, how, payload).answer
+
+    def _record_settled(
+        self, id: str, number: int, transaction: str, how: str, payload: str, contract_ref: str = ""
+    ) -> SettledReply:
         response = self.response(payload, transaction)
         self.checkpoint("before_settled")
-        status, lane = self._insist(lambda: self._ledger.settled(id, number, transaction, response, how))
-        log.info("payment.settled", execution_id=id, how=how, transaction=transaction, status=status)
-        self._queued(id, status, lane)
-        return status
+        reply = self._insist(
+            lambda: self._ledger.settled(id, number, transaction, response, how, contract_ref=contract_ref)
+        )
+        log.info("payment.settled", execution_id=id, how=how, transaction=transaction, status=reply.answer)
+        self._queued(id, reply.answer, reply.lane)
+        return reply
 
     def response(self, payload: str, transaction: str) -> str:
         """The PAYMENT-RESPONSE of a payment that landed in this transaction."""

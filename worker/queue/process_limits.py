@@ -8,7 +8,6 @@ import resource
 import sys
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
 _PAGE = resource.getpagesize()
 # Jitter, so that processes that started together are not replaced together.
@@ -58,7 +57,8 @@ class ProcessWear:
 def memory_used() -> int:
     """Resident bytes of this process; the peak where there is no /proc."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+        with open("/proc/self/statm", "rb", buffering=0) as statm:
+            return int(statm.read(100).split()[1]) * _PAGE
     except FileNotFoundError:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024

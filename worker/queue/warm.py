@@ -21,6 +21,7 @@ from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker
 from worker.queue.runner import Runner
 from worker.queue.supervisor_pipe import SupervisorPipe
 from worker.store.client import as_bytes
+from worker.store.commands import ask
 from worker.store.outage import note
 
 log = structlog.get_logger()
@@ -89,7 +90,7 @@ def express(client: redis.Redis, lane: str, runner: Runner, presence: Presence, 
 
 def _pop(client: redis.Redis, lane: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     presence.sign()
-    found = client.blpop([lane], timeout=_POP_SECONDS)
+    found = ask(client, "BLPOP", lane, _POP_SECONDS)
     if found is None:
         return
     id = as_bytes(found[1]).decode()

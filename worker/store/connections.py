@@ -112,8 +112,9 @@ class _SentOnce:
     def connect(self: Any) -> None:
         if self._outdated():
             self.disconnect()
-        if self._sock is None:
-            self._since = self._home.moves
+        if self._sock is not None:
+            return
+        self._since = self._home.moves
         self._connecting.call_with_retry(
             # a ping here would call this method again when it fails
             lambda: self.connect_check_health(check_health=False, retry_socket_connect=False),

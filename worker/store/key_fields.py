@@ -48,6 +48,7 @@ RECORD: Fields = (
     ("terminal", "payload of the terminal event that the settlement will append"),
     ("contract", "reference of the contract that bought it"),
     ("contract_created", "when that contract was made"),
+    ("asker", "channel of the process whose request claimed it, until it ends"),
     ("version", "version of the contract form"),
     ("hooks", "JSON: webhooks to notify"),
     ("scope", "of the idempotency key"),

@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 import redis
 from redis.exceptions import NoScriptError
 
+from worker.store.commands import OneConnection, ask
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
@@ -77,9 +78,9 @@ class ScriptCall:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    manifest: ScriptManifest
     source: str
     sha: str
+    binding: Binding
 
 
 class Scripts:
@@ -95,6 +96,7 @@ class Scripts:
         test_clock: bool = False,
     ) -> None:
         self._client = client
+        self._asked: redis.Redis | OneConnection = client
         self._keys = keys
         self._folder = folder
         self._libraries = tuple(libraries)
@@ -112,18 +114,18 @@ class Scripts:
     def send(self, call: ScriptCall) -> Any:
         """Runs one call; returns the script's reply unchanged."""
         try:
-            return self._client.evalsha(call.sha, len(call.keys), *call.keys, *call.args)
+            return ask(self._asked, "EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
         except NoScriptError:
-            return self._client.eval(call.source, len(call.keys), *call.keys, *call.args)
+            return ask(self._asked, "EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)
-        return ScriptCall(loaded.source, loaded.sha, *bind(loaded.manifest, self._keys, values))
+        return ScriptCall(loaded.source, loaded.sha, *loaded.binding(values))
 
-    def on(self, client: redis.Redis) -> Scripts:
-        """Returns the same scripts on another client."""
+    def on(self, connection: OneConnection) -> Scripts:
+        """Returns the same scripts on this connection."""
         other = copy.copy(self)
-        other._client = client
+        other._asked = connection
         return other
 
     def batch(self, calls: Sequence[ScriptCall]) -> list[Any]:
@@ -150,7 +152,7 @@ class Scripts:
         manifest = read_manifest(name, body)
         source = assemble(manifest, body, self._libraries, self._prelude)
         sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
-        self._loaded[name] = _Loaded(manifest, source, sha)
+        self._loaded[name] = _Loaded(source, sha, Binding(manifest, self._keys))
         return self._loaded[name]
 
 
@@ -160,33 +162,45 @@ def read_reply(script: Script[A], raw: Any) -> Reply[A]:
     return Reply(script.answers(_text(first)), values)
 
 
-def bind(
-    manifest: ScriptManifest, keys: Keys, values: Mapping[str, Value]
-) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
-    """Builds the keys and arguments to send; a caller passes exactly what the manifest names."""
-    if values.keys() != manifest.parameters:
-        wrong = sorted(values.keys() ^ manifest.parameters)
-        raise BadManifest(f"{manifest.script}: arguments that are missing or not in the manifest: {wrong}")
-    lists = [_list(use, keys, values) for use in manifest.lists]
-    names = [_name(use, keys, values) for use in manifest.single]
-    args: list[Any] = [*(len(found) for found in lists), *(values[name] for name in manifest.args)]
-    rest: Any = values[manifest.rest] if manifest.rest else ()
-    return (*names, *(name for found in lists for name in found)), (*args, *rest)
+class Binding:
+    """Builds the keys and arguments of one script; what does not vary is looked up once."""
+
+    def __init__(self, manifest: ScriptManifest, keys: Keys) -> None:
+        self._script = manifest.script
+        self._parameters = frozenset(manifest.parameters)
+        self._names = [_name(use, keys) for use in manifest.single]
+        self._lists = [_list(use, keys) for use in manifest.lists]
+        self._args, self._rest = manifest.args, manifest.rest
+
+    def __call__(self, values: Mapping[str, Value]) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
+        """A caller passes exactly what the manifest names."""
+        if values.keys() != self._parameters:
+            wrong = sorted(values.keys() ^ self._parameters)
+            raise BadManifest(f"{self._script}: arguments that are missing or not in the manifest: {wrong}")
+        lists = [each(values) for each in self._lists]
+        names = [name if isinstance(name, str) else name(values) for name in self._names]
+        args: list[Any] = [*(len(found) for found in lists), *(values[name] for name in self._args)]
+        rest: Any = values[self._rest] if self._rest else ()
+        return (*names, *(name for found in lists for name in found)), (*args, *rest)
 
 
-def _name(use: KeyUse, keys: Keys, values: Mapping[str, Value]) -> str:
+def _name(use: KeyUse, keys: Keys) -> str | Callable[[Mapping[str, Any]], str]:
+    """A key's name, or what builds it from the values that a caller passes."""
     if use.built_by_caller:
-        built: Any = values[use.local.lower()]
-        return cast(str, built)
-    key = getattr(keys, use.name)
+        local = use.local.lower()
+        return lambda values: values[local]
+    key, of = getattr(keys, use.name), use.of
     if use.entry:
         return str(key(use.entry))
-    return str(key(*(values[name] for name in use.of)) if use.of else key)
+    return (lambda values: key(*(values[name] for name in of))) if of else str(key)
 
 
-def _list(use: KeyUse, keys: Keys, values: Mapping[str, Value]) -> list[str]:
-    parts: Any = values[use.local.lower() if use.built_by_caller else use.of[0]]
-    return [str(part) if use.built_by_caller else getattr(keys, use.name)(part) for part in parts]
+def _list(use: KeyUse, keys: Keys) -> Callable[[Mapping[str, Any]], list[str]]:
+    if use.built_by_caller:
+        local = use.local.lower()
+        return lambda values: [str(part) for part in values[local]]
+    key, name = getattr(keys, use.name), use.of[0]
+    return lambda values: [key(part) for part in values[name]]
 
 
 def _text(value: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from worker.core.amounts import atomic_units
@@ -148,10 +149,36 @@ class Offer:
 
     def headers(self, error: str) -> dict[str, str]:
         """Return all payment headers of a 402, HIRE's and x402's."""
+        if self.extensions or self.about:
+            return self._headers(error)
+        # Many contracts share an offer, and a contract is offered again.
+        terms = self.network, self.price, self.pay_to, self.max_timeout_s, self.resource_url
+        return dict(_plain_headers(*terms, self.description, self.mime_type, self.network_word, error))
+
+    def _headers(self, error: str) -> dict[str, str]:
         return {
             **self.hire_headers(),
             PAYMENT_REQUIRED: required_header(self.payment_required(error), LEFT_OUT),
         }
+
+
+@lru_cache(maxsize=512)
+def _plain_headers(
+    network: Network,
+    price: str,
+    pay_to: str,
+    max_timeout_s: int,
+    resource_url: str,
+    description: str,
+    mime_type: str,
+    network_word: str | None,
+    error: str,
+) -> Mapping[str, str]:
+    """The headers of an offer without extensions."""
+    offer = Offer(
+        network, price, pay_to, "", max_timeout_s, 0, resource_url, description, mime_type, network_word
+    )
+    return offer._headers(error)
 
 
 def mismatch(payment: PaymentPayload, offer: Offer, now_s: int) -> OfferMismatch | None:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from worker.core.evm import checksum_address, is_address, is_bytes32
@@ -121,6 +122,7 @@ def read_payment_key(headers: Mapping[str, str], network: Network) -> str | None
     return None if payment is None else payment_key(payment)
 
 
+@lru_cache(maxsize=32)
 def decode_payment(header: str) -> PaymentPayload:
     """Return the payment in a PAYMENT-SIGNATURE header, or refuse it as malformed."""
     document = decode(header, PAYMENT_SIGNATURE)

@@ -151,7 +151,8 @@ def test_late_payment_calls_its_own_webhook(paid_door: PaidDoor) -> None:
     paid_door.refuse(id)
     assert paid_door.execution(id).phase == "offered"
     deal.execute(BODY, deal.payment(), SECOND)
-    assert paid_door.parts.ledger.settled(id, 1, "0x" + "1" * 64, "{}", "chain") == ("working", "express")
+    settled = paid_door.parts.ledger.settled(id, 1, "0x" + "1" * 64, "{}", "chain")
+    assert (settled.answer, settled.lane) == ("working", "express")
     paid_door.step()
     assert notified(paid_door, id) == [FIRST]
     assert [payment.state for payment in paid_door.money(id).payments] == ["settled", "released"]

@@ -49,6 +49,14 @@ end
 
 local function wake() redis.call('PUBLISH', LOG, '') end
 
+-- Tells requests that wait for the execution what they must do: 'settle' it, or 'look' at its record. They are woken
+-- by nothing else. The process that claimed it has a channel for all its requests.
+local function tell(what)
+  redis.call('PUBLISH', RECORD, what)
+  local id, ASKER = unpack(get('id', 'asker'))
+  if ASKER then redis.call('PUBLISH', ASKER, id .. ' ' .. what) end
+end
+
 local function count(name, label, value)
   redis.call('HINCRBY', STATS, name .. '{' .. label .. '="' .. value .. '"}', 1)
 end
@@ -66,6 +74,17 @@ local function observe(name, of, took, limits)
       break
     end
   end
+end
+
+-- The load of a lane, as load.lua returns it. WAITS and TAKERS are the lane's.
+local function lane_load(at, agent, lane, silence)
+  local kind = redis.call('TYPE', WAITS).ok
+  local waiting = kind == 'list' and redis.call('LLEN', WAITS) or kind == 'zset' and redis.call('ZCARD', WAITS) or 0
+  local last = redis.call('ZREVRANGE', TICKS, 0, 0, 'WITHSCORES')[2]
+  local mean, lane_mean = unpack(redis.call('HMGET', STATS, 'mean_us ' .. agent, 'lane_us ' .. lane))
+  return {whole(at), waiting, redis.call('ZCOUNT', TAKERS, whole(at - tonumber(silence)), '+inf'), mean or '0',
+    last and whole(at - tonumber(last)) or '-1', redis.call('ZCARD', LEASES),
+    redis.call('ZCOUNT', VERIFYING, whole(at - 30e6), '+inf'), lane_mean or '0'}
 end
 
 local function move(id, from, to, at)
@@ -122,6 +141,13 @@ local function finish(id, at, from, to, payload, correlation, why)
   emit(at, 'execution.' .. to, payload, nil, correlation, correlation)
   count('worker_executions_total', 'status', to)
   wake()
+  tell('look')
+  redis.call('HDEL', RECORD, 'asker')
+  if to == 'completed' and redis.call('HEXISTS', RECORD, 'contract') == 1 then
+    -- Bought work is kept long, and nothing runs it again.
+    redis.call('HDEL', RECORD, 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency',
+      'sla_by', 'log_bytes', 'write')
+  end
 end
 
 -- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on.
@@ -145,6 +171,7 @@ local function seal_work(id, at, by, outcome, work, correlation, grace)
     redis.call('ZREM', DEADLINES, id)
     emit(at, 'execution.sealed', '{}')
     wake()
+    tell('settle')
     return 'settling'
   end
   finish(id, at, 'running', outcome, work.payload, correlation, work.condition)

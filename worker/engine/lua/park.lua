@@ -30,4 +30,5 @@ move(id, 'running', 'pending', at)
 emit(at, 'execution.reset', '{"reason":"parked","from_status":"running"}')
 count('worker_resets_total', 'reason', 'parked')
 wake()
+tell('look')
 return 'parked'

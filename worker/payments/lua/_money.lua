@@ -66,6 +66,7 @@ local function let_go(id, at, number)
   redis.call('HSET', RECORD, 'phase', 'payment_due', 'due', '0', 'parked', '', 'updated', whole(at))
   emit(at, 'payment.refused', '{"number":' .. number .. ',"code":' .. quoted(code) .. '}')
   wake()
+  tell('look')
 end
 
 -- A run of bought work ended without a charge: counted against its wallet's budget once, and once more when another

@@ -33,6 +33,7 @@
 --   hash          of that document
 --   drafted       when the purchase was agreed, us
 --   most_ahead    executions that may be ahead of it, so that it is done in time
+--   asker         channel of the process that claims it
 --   fields*       record fields, those first
 -- answers
 --   claimed     number, writes, life, '1' where it must be on a replica too
@@ -117,7 +118,7 @@ end
 local number = redis.call('HINCRBY', MONEY, 'count', 1)
 -- Anybody may send a payment that will be refused: its hooks are notified only once it is accepted.
 if phase and not started then redis.call('HSET', MONEY, number .. ' hooks', hooks) end
-redis.call('HSET', RECORD, 'phase', found and 'settling' or 'verifying', 'updated', whole(at))
+redis.call('HSET', RECORD, 'phase', found and 'settling' or 'verifying', 'updated', whole(at), 'asker', asker)
 redis.call('HSET', MONEY, 'current', number, number .. ' state', found and 'settling' or 'claimed', number .. ' key', key,
   number .. ' payer', payer, number .. ' amount', amount, number .. ' payload', payload,
   number .. ' requirements', requirements, number .. ' valid_before', valid_before, number .. ' claimed', whole(at))

@@ -12,11 +12,11 @@
 --   go    number, writes, life, '1' where it must be on a replica too, payload, requirements, payer,
 --         '1' when an earlier call ended unknown, '1' when one may have moved the money,
 --         code of a refusal that waits for a look at the chain or '', when it came (us) or '',
---         a hash to look for or ''
+--         a hash to look for or '', the contract's reference
 --   busy  another call is open, it is too early, or a refusal waits for a caller that can look at the chain
 --   no    state
 local lease = tonumber(lease)
-local number = redis.call('HGET', MONEY, 'current')
+local number, contract = unpack(redis.call('HMGET', MONEY, 'current', 'contract'))
 local phase = redis.call('HGET', RECORD, 'phase')
 local at = now()
 local life, replicated = look_at_life(at)
@@ -43,4 +43,4 @@ if not refusal then
 end
 local writes = count_write(at, writer)
 return {'go', number, writes, life, replicated, payload, requirements, payer, unknown or '', maybe or '', refusal or '',
-  refused or '', named or ''}
+  refused or '', named or '', contract}

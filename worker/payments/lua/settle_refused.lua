@@ -34,4 +34,5 @@ if sealed then
 end
 emit(at, 'payment.refused', '{"number":' .. number .. ',"code":' .. quoted(code) .. '}')
 wake()
+tell('look')
 return phase

@@ -13,12 +13,22 @@
 --   contract  its reference
 --   problem   JSON, where the seeker must send the input again
 -- answers
---   completed
+--   completed  length of the log, record, money: without what no answer shows
 --   working    lane
 --   input_due  a refused payment has dropped the input: the seeker sends it again
 --   refund
 --   known
 --   lost       no such payment here
+
+-- The fields of a hash, except these.
+local function without(key, others)
+  local all, kept = redis.call('HGETALL', key), {}
+  for i = 1, #all, 2 do
+    if not others[all[i]] then kept[#kept + 1], kept[#kept + 2] = all[i], all[i + 1] end
+  end
+  return kept
+end
+
 local at = now()
 local state, amount, calls = paid_with(number, 'state', 'amount', 'calls')
 local first = redis.call('HGET', TRANSACTIONS, tx)
@@ -71,7 +81,9 @@ end
 emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
   finish(id, at, execution, 'completed', terminal)
-  return {'completed'}
+  redis.call('HDEL', MONEY, number .. ' lease', number .. ' token')
+  return {'completed', redis.call('LLEN', LOG), without(RECORD, {input = 1, context = 1, terminal = 1}),
+    without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end
 redis.call('HSET', RECORD, 'phase', 'working', 'updated', whole(at))
 if execution == 'pending' and phase ~= 'working' then
@@ -80,12 +92,15 @@ if execution == 'pending' and phase ~= 'working' then
     redis.call('HINCRBY', RECORD, 'inputs_used', 1)
     emit(at, 'execution.reset', '{"reason":"parked","from_status":"pending"}')
     wake()
+    tell('look')
     return {'input_due'}
   end
   queue(id, at, lane)
   if lane == 'express' then go_ahead(EXPRESS, id, at) end
   wake()
+  tell('look')
   return {'working', lane}
 end
 wake()
+tell('look')
 return {'known'}

@@ -33,6 +33,7 @@ if sealed or mode == 'before_work' then
   redis.call('HSET', RECORD, 'phase', 'settling', 'updated', whole(at))
   redis.call('ZADD', OPEN_PAYMENTS, whole(at), id)
   wake()
+  tell('settle')
   return {'settling'}
 end
 redis.call('ZREM', OPEN_PAYMENTS, id)

@@ -25,6 +25,7 @@ phase = sealed and 'payment_due' or 'offered'
 redis.call('HSET', RECORD, 'phase', phase, 'updated', whole(at))
 emit(at, 'payment.refused', '{"number":' .. number .. ',"code":' .. quoted(code) .. '}')
 wake()
+tell('look')
 if sealed or started then return {phase} end
 -- Clear the digest, so that any later input counts as new: processes of data version 1 do not store a known input.
 redis.call('HSET', RECORD, 'input', 'null', 'input_ref', '', 'context', '', 'digest', '')

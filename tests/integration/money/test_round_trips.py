@@ -1,0 +1,109 @@
+"""What a hire costs the store: round trips, commands and bytes, which do not depend on the machine.
+
+Clocks and heartbeats use the same store, so each cost is the smallest of several equal requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from tests.fakes.paid_worker import PaidWorker
+from tests.fakes.seeker import DoorAnswer, Hired
+
+ASKS = 12
+
+
+@dataclass(frozen=True)
+class Cost:
+    """`trips`: reads from clients' sockets; `commands` include those of scripts."""
+
+    trips: int
+    commands: int
+
+
+def spent(paid_worker: PaidWorker) -> Cost:
+    stats: Any = paid_worker.client.info("stats")
+    commands: Any = paid_worker.client.info("commandstats")
+    return Cost(int(stats["total_reads_processed"]), sum(int(each["calls"]) for each in commands.values()))
+
+
+def least(paid_worker: PaidWorker, asks: list[Callable[[], DoorAnswer]], status: int) -> Cost:
+    """The smallest cost of one of these requests, without that of looking."""
+    found: list[Cost] = []
+    nothing: list[Cost] = []
+    for ask in asks:
+        before = spent(paid_worker)
+        looked = spent(paid_worker)
+        answer = ask()
+        after = spent(paid_worker)
+        assert answer.status == status, answer.content
+        nothing.append(Cost(looked.trips - before.trips, looked.commands - before.commands))
+        found.append(Cost(after.trips - looked.trips, after.commands - looked.commands))
+    return Cost(
+        min(each.trips for each in found) - min(each.trips for each in nothing),
+        min(each.commands for each in found) - min(each.commands for each in nothing),
+    )
+
+
+@pytest.fixture(scope="module", name="hired")
+def _hired(running_paid_worker: PaidWorker) -> list[Hired]:
+    """Contracts of one seeker each, known to the web process."""
+    return [running_paid_worker.seeker().hire() for _ in range(ASKS)]
+
+
+def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
+    """From the paid request to its answer: facts, claim, verified, settle_begin, settled; take, seal, next.
+
+    docs/performance.md says what each is for.
+    """
+    payments = [each.sign() for each in hired]
+    asks = [
+        lambda each=each, payment=payment: each.execute(None, payment)
+        for each, payment in zip(hired, payments, strict=True)
+    ]
+    cost = least(paid_worker, asks, 200)
+    assert cost.trips <= 8
+    assert cost.commands <= 376
+
+
+def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
+    """One script reads all that decides about the request."""
+    hired = paid_worker.seeker().hire()
+    hired.offer()
+    cost = least(paid_worker, [hired.execute] * ASKS, 402)
+    assert cost.trips <= 1
+    assert cost.commands <= 36
+
+
+def test_replay(paid_worker: PaidWorker) -> None:
+    """A finished task that this process has answered before costs one round trip."""
+    hired = paid_worker.seeker().hire()
+    assert hired.pay().status == 200
+    cost = least(paid_worker, [hired.execute] * ASKS, 200)
+    assert cost == Cost(1, 2)
+
+
+def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:
+    """What the store holds of a finished hire while it is kept, without the contract's document."""
+    assert min(grown(paid_worker) for _ in range(4)) <= 9_700
+
+
+def grown(paid_worker: PaidWorker) -> int:
+    """Bytes that one more hire takes."""
+    hired = paid_worker.seeker().hire()
+    before = held(paid_worker)
+    assert hired.pay().status == 200
+    return sum(max(0, size - before.get(name, 0)) for name, size in held(paid_worker).items())
+
+
+def held(paid_worker: PaidWorker) -> dict[str, int]:
+    """Bytes by key."""
+    client: Any = paid_worker.client
+    return {
+        name.decode(): int(client.memory_usage(name, samples=0) or 0)
+        for name in client.scan_iter(f"{paid_worker.parts.keys.prefix}:*")
+    }

@@ -1,0 +1,76 @@
+"""What a waiting request is told: only what it must act on, and nothing is missed."""
+
+from __future__ import annotations
+
+import time
+
+import redis
+
+from tests.engine import Engine
+from tests.waiting import eventually
+from worker.engine.decisions import LOOK, SETTLE, Decisions
+
+
+def told_of(decisions: Decisions, wanted: bytes) -> set[bytes]:
+    """What was told until this came."""
+    told: set[bytes] = set()
+
+    def heard() -> bool:
+        decisions.wait(0.1)
+        told.update(decisions.take())
+        return wanted in told
+
+    eventually(heard, 30, f"{wanted!r}")
+    return told
+
+
+def claimed(engine: Engine) -> str:
+    """An execution whose requests wait at this process's own channel."""
+    id = engine.new()
+    engine.client.hset(engine.keys.record(id), "asker", engine.executions.own_channel.channel)
+    return id
+
+
+def test_the_end_reaches_both_places(engine: Engine) -> None:
+    """The claiming process and another one that waits hear of the end, and of nothing before it."""
+    id = claimed(engine)
+    decisions = engine.executions.decisions
+    with decisions(id, own=True) as own, decisions(id, own=False) as other:
+        eventually(lambda: max(own.began, other.began) < float("inf"), 30)
+        engine.take(id)
+        engine.store.append(id, 1, 1, [("progress.updated", b"{}")])
+        engine.seal(id, 1)
+        assert told_of(own, LOOK) == told_of(other, LOOK) == {LOOK}
+    assert not engine.client.hexists(engine.keys.record(id), "asker")
+
+
+def test_each_request_hears_of_its_own_execution(engine: Engine) -> None:
+    """One channel serves all requests of a process, each for its own execution."""
+    one, other = claimed(engine), claimed(engine)
+    channel = engine.executions.own_channel.channel
+    decisions = engine.executions.decisions
+    with decisions(one, own=True) as mine, decisions(other, own=True) as his:
+        eventually(lambda: max(mine.began, his.began) < float("inf"), 30)
+        engine.client.publish(channel, f"{other} settle")
+        assert told_of(his, SETTLE) == {SETTLE}
+        assert mine.take() == set()
+    assert dict(engine.client.pubsub_numsub(channel))[channel.encode()] == 1
+
+
+def test_a_restored_subscription_asks_to_look(engine: Engine) -> None:
+    """Whoever waited while the subscription was away is asked to look at the record."""
+    id = claimed(engine)
+    with engine.executions.decisions(id, own=True) as own:
+        eventually(lambda: own.began < float("inf"), 30)
+        assert own.began <= time.monotonic()
+        for each in engine.client.client_list(_type="pubsub"):
+            engine.client.client_kill_filter(_id=each["id"])
+        told_of(own, LOOK)
+
+
+def test_a_later_request_knows_from_when_it_hears(engine: Engine, client: redis.Redis) -> None:
+    """On a channel that is subscribed already, a request hears from its first moment."""
+    with engine.executions.decisions(claimed(engine), own=True) as first:
+        eventually(lambda: first.began < float("inf"), 30)
+        with engine.executions.decisions(claimed(engine), own=True) as second:
+            assert second.began < float("inf")

@@ -1,0 +1,64 @@
+"""A waiting request's calls to the facilitator: they outlive it, and tell it what they learnt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from worker.payments.answers import VerifiedAnswer
+from worker.payments.ledger import Reading
+
+
+@dataclass
+class OwnCalls:
+    """One request's verification and settlement. `tell` wakes the request.
+
+    `recorded_at`: when the verification's outcome was about to be recorded (monotonic); before that nothing
+    is told that the request must not miss.
+    """
+
+    spawn: Callable[[Callable[[], object]], None]
+    recorded_at: float = float("inf")
+    tell: Callable[[], None] = field(default_factory=lambda: _nobody, init=False)
+    completed: Reading | None = field(default=None, init=False)
+    settling: bool = field(default=False, init=False)
+    settled_once: bool = field(default=False, init=False)
+    # Whether the record may show what nobody tells.
+    look: bool = field(default=False, init=False)
+
+    def about_to_record(self) -> None:
+        self.recorded_at = time.monotonic()
+
+    def verify(self, call: Callable[[], str]) -> None:
+        """Starts the verification."""
+
+        def run() -> None:
+            status = ""
+            try:
+                status = call()
+            finally:
+                if status != VerifiedAnswer.WORKING:
+                    self.look = True
+                    self.tell()
+
+        self.spawn(run)
+
+    def settle(self, call: Callable[[], Reading | None]) -> None:
+        """Starts the settlement of work that is done, unless it is under way."""
+        if self.settling:
+            return
+        self.settling = self.settled_once = True
+
+        def run() -> None:
+            try:
+                self.completed = call()
+            finally:
+                self.look, self.settling = self.completed is None, False
+                self.tell()
+
+        self.spawn(run)
+
+
+def _nobody() -> None:
+    """The request waits no longer, or does not wait yet."""

@@ -1,0 +1,64 @@
+"""Work that outlives its request, on threads that are used again: starting one costs more than most work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from worker.store.outage import note
+from worker.store.pool import used_for
+
+# Threads that wait for work; more run when there is more work.
+_IDLE = 64
+
+Work = Callable[[], object]
+
+
+class _Waiting:
+    """An idle thread's next work."""
+
+    def __init__(self) -> None:
+        self._work: Work | None = None
+        self._given = threading.Lock()
+        self._given.acquire()
+
+    def give(self, work: Work) -> None:
+        self._work = work
+        self._given.release()
+
+    def take(self) -> Work:
+        self._given.acquire()
+        work, self._work = self._work, None
+        if work is None:
+            raise RuntimeError("woken without work")
+        return work
+
+
+class Background:
+    """Runs each work at once, as paid work of the store's connections."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Waiting] = []
+        self._lock = threading.Lock()
+
+    def __call__(self, work: Work) -> None:
+        with self._lock:
+            waiting = self._idle.pop() if self._idle else None
+        if waiting is not None:
+            waiting.give(work)
+        else:
+            threading.Thread(target=self._run, args=(work,), name="outlives-request", daemon=True).start()
+
+    def _run(self, work: Work) -> None:
+        while True:
+            try:
+                with used_for("paid"):
+                    work()
+            except Exception as error:  # nobody waits for it; the clock completes the rest
+                note(error, "web.background")
+            waiting = _Waiting()
+            with self._lock:
+                if len(self._idle) >= _IDLE:
+                    return
+                self._idle.append(waiting)
+            work = waiting.take()
