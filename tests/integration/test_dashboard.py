@@ -14,9 +14,12 @@ from flask.testing import FlaskClient
 from tests.fakes.ledger_setup import KEY, LedgerSetup
 from tests.waiting import eventually
 from tests.web_app import application, settings_for
+from worker.core.ids import new_id
 from worker.core.settings import Settings
 from worker.parts import Parts
 from worker.queue.errands import REFUSED, ErrandRunner, Regular
+from worker.remote.jobs import JobStore
+from worker.remote.store import Connection
 from worker.store.data_model import Keys
 from worker.store.wrong_credentials import MOST_FAILURES
 
@@ -170,6 +173,17 @@ def test_filters_of_executions(browser: FlaskClient, parts: Parts) -> None:
         shown = page(browser, f"/executions?{query}")
         assert [id for id in (one, other) if f"/dashboard/executions/{id}" in shown] == ids, query
     assert browser.get("/dashboard/executions?status=lost").status_code == 400
+
+
+def test_connected_agents_and_runners_are_listed(browser: FlaskClient, parts: Parts) -> None:
+    """By name and consumer, with the tools that runners published."""
+    for kind, name in (("agent", "far-agent"), ("runner", "far-runner")):
+        parts.remote_store.connect(Connection(new_id(), kind, name, f"{name}-1"), 60_000_000)
+    JobStore(parts.remote_store).publish("far-runner", b'{"at":1,"tools":[{"id":"far_tool"}]}')
+    shown = page(browser, "/agents")
+    for name in ("far-agent-1", "far-runner-1", "far_tool", "nobody asks for it"):
+        assert name in shown
+    assert "1 agent, 1 runner connected" in page(browser)
 
 
 def test_no_secret_is_shown(browser: FlaskClient, settings: Settings) -> None:
