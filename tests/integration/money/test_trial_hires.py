@@ -18,6 +18,8 @@ from tests.fakes.plain_buyer import PlainBuyer
 from tests.waiting import eventually
 from tests.web_app import application
 from worker.contracts.signatures import address_of
+from worker.engine.listing import Filter
+from worker.hiring.task import AWAITING
 
 BROWSER = {"Accept": "text/html"}
 DAILY = 10_000_000
@@ -60,8 +62,17 @@ def lending(paid_worker: PaidWorker, daily: int) -> Iterator[Visitor]:
     """A worker that lends this much a day, and its visitor."""
     key = "0x" + secrets.token_hex(32)
     settings = replace(paid_worker.settings, try_key=key, try_daily=daily)
+    wallet = address_of(key).lower()
     with application(settings) as app:
-        yield Visitor(app.test_client(), address_of(key).lower())
+        yield Visitor(app.test_client(), wallet)
+    # A hire is followed in the background until it has ended.
+    eventually(lambda: _all_ended(paid_worker, wallet), 30, "the end of the visitor's hires")
+
+
+def _all_ended(paid_worker: PaidWorker, wallet: str) -> bool:
+    filter = Filter(door="buy", labels=(("payer", wallet),))
+    page = paid_worker.parts.executions.page(filter)
+    return all(each.state.terminal or each.phase in AWAITING for each in page.executions)
 
 
 def task_address(answer: TestResponse) -> str:
