@@ -18,7 +18,7 @@ from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
 from worker.core.logs import bound, configure
 from worker.core.settings import Settings
-from worker.doors import assets, buy, chat, cors, hire, kernel, ops, pages, shop, site, swarm
+from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.engine.figures import MeasuredFigures
@@ -71,6 +71,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     figures = MeasuredFigures(parts.store.stats)
     for_people = shop.ShopServices(services, parts.manifest, figures, parts.site_documents, parts.trial_hires)
     app.register_blueprint(assets.door())
+    app.register_blueprint(dashboard.door(parts))
     app.register_blueprint(shop.door(for_people))
     app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
     if settings.swarm_keys:

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import NewPage
+from tests.browser.operated import OperatedWorker
 from tests.e2e.tree import Local
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +47,26 @@ def hire(page: Page, url: str, capability: str) -> None:
     page.goto(f"{url}/c/{capability}")
     page.get_by_role("button", name="Hire it").click()
     expect(page.get_by_role("status")).to_have_text("Delivered", timeout=PATIENCE_MS)
+
+
+def test_take_dashboard(tmp_path: Path, new_page: NewPage) -> None:
+    """The operator's overview, and an execution with its timeline."""
+    worker = OperatedWorker(tmp_path)
+    try:
+        worker.start()
+        for number in range(30):
+            worker.local.ended(worker.local.create("report", about=f"bees {number}"))
+        worker.local.create("payout", to="Ada", amount="7.25")
+        worker.receiver.answers = [500]
+        bought = worker.hire({"about": "bees"})
+        page = worker.sign_in(new_page(viewport=WINDOW))
+        expect(page.get_by_role("button", name="Approve")).to_be_visible(timeout=PATIENCE_MS)
+        page.screenshot(path=IMAGES / "dashboard.png")
+        page.goto(f"{worker.url}/executions/{bought}")
+        page.screenshot(path=IMAGES / "execution.png")
+        page.close()
+    finally:
+        worker.close()
 
 
 def test_take_images(url: str, new_page: NewPage) -> None:

@@ -24,12 +24,14 @@ from worker.local.valkey import EmbeddedStore
 AGENT, RUNNER = "keyed-agent", "keyed-runner"
 KEYS = {AGENT: "a" * 20, RUNNER: "r" * 20}
 KERNEL = ("kernel", "p" * 20)
+WATCHER = ("watcher", "l" * 20)
 
 # Allowed credentials; all others are refused as unknown, without any content.
 ANYBODY = {
     "nobody",
     "wrong token",
     "operator",
+    "watcher",
     "agent key",
     "runner key",
     "kernel",
@@ -40,6 +42,8 @@ ANYBODY = {
     "signed-in payer",
 }
 OPERATOR = {"operator"}
+# Those who may look at the dashboard.
+WATCHERS = {"operator", "watcher"}
 AGENTS = {"operator", "agent key"}
 RUNNERS = {"operator", "runner key"}
 AGENTS_AND_RUNNERS = AGENTS | RUNNERS
@@ -82,6 +86,27 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/swarm/health"): ANYBODY,
     ("GET", "/ready"): OPERATOR,
     ("GET", "/metrics"): OPERATOR,
+    ("GET", "/dashboard/sign-in"): ANYBODY,
+    ("POST", "/dashboard/sign-in"): ANYBODY,
+    ("POST", "/dashboard/sign-out"): WATCHERS,
+    ("GET", "/dashboard/"): WATCHERS,
+    ("GET", "/dashboard/agents"): WATCHERS,
+    ("GET", "/dashboard/contracts"): WATCHERS,
+    ("GET", "/dashboard/contracts/<ref>"): WATCHERS,
+    ("GET", "/dashboard/executions"): WATCHERS,
+    ("GET", "/dashboard/executions/<id>"): WATCHERS,
+    ("POST", "/dashboard/executions/<id>"): OPERATOR,
+    ("GET", "/dashboard/executions/<id>/stream"): WATCHERS,
+    ("GET", "/dashboard/journal"): WATCHERS,
+    ("GET", "/dashboard/money"): WATCHERS,
+    ("POST", "/dashboard/money"): OPERATOR,
+    ("GET", "/dashboard/money.csv"): WATCHERS,
+    ("GET", "/dashboard/policy"): WATCHERS,
+    ("GET", "/dashboard/settings"): WATCHERS,
+    ("POST", "/dashboard/settings"): OPERATOR,
+    ("GET", "/dashboard/stream"): WATCHERS,
+    ("GET", "/dashboard/webhooks"): WATCHERS,
+    ("POST", "/dashboard/webhooks"): OPERATOR,
     ("POST", "/contracts"): ANYBODY,
     ("PUT", "/contracts"): ANYBODY,
     ("GET", "/contracts"): SEEKERS,
@@ -162,6 +187,7 @@ class Site:
         token = self.paid_door.settings.kernel_token
         bearer = {
             "operator": token,
+            "watcher": WATCHER[1],
             "wrong token": "x" * 40,
             "agent key": KEYS[AGENT],
             "runner key": KEYS[RUNNER],
@@ -190,6 +216,7 @@ class Site:
         path = path.replace("<path:name>", STYLES)
         for name in ("<id>", "<task_id>", "<execution_id>", "<step>"):
             path = path.replace(name, self.task_id(credential))
+        path = path.replace("<ref>", self.paid_door.parts.book.ref(self.mine.document["contract_id"]))
         for name in ("<which>", "<token>", "<name>"):
             path = path.replace(name, "x" * 32)
         headers = self.headers(credential)
@@ -231,7 +258,9 @@ def _site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         mine, other = paid_door.deal(), paid_door.deal()
         mine.execute({"do": "ok"}, mine.payment())
         entries = agent_keys(f"agent:{AGENT}:{KEYS[AGENT]},runner:{RUNNER}:{KEYS[RUNNER]}:t")
-        settings = replace(paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries)
+        settings = replace(
+            paid_door.settings, swarm_keys=(KERNEL,), agent_keys=entries, watch_tokens=(WATCHER,)
+        )
         with application(settings) as app:
             seeker = Seeker(FlaskDoor(app), now=lambda: paid_door.now() / 1e6)
             yield Site(app, paid_door, mine, other, PlainBuyer(seeker), bought(paid_door, seeker.key))

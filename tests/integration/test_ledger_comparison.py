@@ -19,7 +19,7 @@ from worker.core.states import Phase
 from worker.local.valkey import EmbeddedStore
 from worker.payments.comparison import EVERY_US, SOON_EVERY_US, Comparison, ComparisonMark
 from worker.payments.found import FoundMoney
-from worker.payments.report import imbalances, read_journal
+from worker.payments.report import JournalReport, imbalances
 from worker.payments.retry_delays import SECOND_US
 from worker.x402.networks import BASE_SEPOLIA
 from worker.x402.wire import restore
@@ -71,7 +71,7 @@ class ComparisonSetup:
 
     def balanced(self) -> list[str]:
         lines = [line.decode() for line in self.client.lrange("w:journal", 0, -1)]
-        return imbalances(read_journal(lines), self.ledger_setup.sums, {})
+        return imbalances(JournalReport().read(lines), self.ledger_setup.sums, {})
 
 
 @pytest.fixture(name="setup")

@@ -15,7 +15,7 @@ from worker.payments.comparison import Comparison, ComparisonMark
 from worker.payments.found import FoundMoney
 from worker.payments.leg_ledger import CONFIRM_US, LEG_WINDOW_S, LegLedger
 from worker.payments.leg_runner import FeeRules, LegRunner
-from worker.payments.report import JournalReport, imbalances, read_journal
+from worker.payments.report import JournalReport, imbalances
 from worker.x402.networks import BASE_SEPOLIA
 
 WORDS = ["", "", "drop", "moved", "pending", POOR, "unexpected_settle_error"]
@@ -146,7 +146,7 @@ class MoneyWorld:
         self.comparison.run()
 
     def journal(self) -> JournalReport:
-        return read_journal(line.decode() for line in self.client.lrange("w:journal", 0, -1))
+        return JournalReport().read(line.decode() for line in self.client.lrange("w:journal", 0, -1))
 
     def imbalances(self) -> list[str]:
         return imbalances(self.journal(), self.ledger_setup.sums, self.books.all_gathered())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import redis
 
-from worker.cli.money import snapshot
 from worker.core.settings import Settings
 from worker.parts import Parts
 
@@ -20,7 +19,7 @@ def test_report_of_many_payments_costs_the_store_less_than_a_second(client: redi
     for start in range(0, len(lines), 20_000):
         client.rpush(parts.keys.journal, *lines[start : start + 20_000])
     client.config_resetstat()
-    assert snapshot(parts).books.totals().settled == 10 * PAYMENTS
+    assert parts.journal.snapshot().books.totals().settled == 10 * PAYMENTS
     stats = client.info("commandstats")
     used = sum(each["usec"] for name, each in stats.items() if name != "cmdstat_config|resetstat")
     assert used < 1_000_000, f"{used} us"

@@ -31,9 +31,11 @@ _EPILOG = """exit codes:
   4  it cannot be known: a hosted store hides its configuration; --allow-unknown lets a release pass"""
 
 
-def doctor(settings: Settings, environ: Mapping[str, str] | None = None) -> list[CheckResult]:
-    """Run all checks on the deployment that these settings describe."""
-    found = [*surroundings(settings, environ or {}), *code(settings)]
+def doctor(
+    settings: Settings, environ: Mapping[str, str] | None = None, *, loaded: bool = False
+) -> list[CheckResult]:
+    """Run all checks on the deployment that these settings describe; `loaded`: not of the agents' code."""
+    found = [*surroundings(settings, environ or {}), *(() if loaded else code(settings))]
     if settings.worker_key is not None:
         found += money(settings)
     url = settings.redis_url or _running_store(settings)

@@ -102,18 +102,6 @@ def waiting_lines(id: str, blocked: dict[str, Any], state_option: str = "") -> I
     )
 
 
-def open_waits(parts: Parts, id: str) -> list[dict[str, Any]]:
-    """What a blocked execution waits for now, as a payload of `execution.blocked`."""
-    on, ref = parts.remote_store.fields(id, "blocked_on", "ref")
-    if on == "signal":
-        return [{"reason": on, "ref": ref}]
-    waits = []
-    for step in ref.split() if on == "approval" else ():
-        tool = parts.remote_store.step(id, step, "tool")[0]
-        waits.append({"reason": on, "ref": step, "tool_id": (tool or b"").decode()})
-    return waits
-
-
 def finish(parts: Parts, id: str, out: Path | None, state_dir: str | None) -> int:
     """Prints the outcome, saves files to `out`, and returns the exit code."""
     execution = parts.executions.get(id)

@@ -8,7 +8,7 @@ import sys
 import time
 from functools import partial
 
-from worker.cli.execution_view import ExecutionView, finish, open_waits, waiting_lines
+from worker.cli.execution_view import ExecutionView, finish, waiting_lines
 from worker.cli.executions_show import show_execution, summary
 from worker.cli.inputs import read_document
 from worker.cli.run import directory, label
@@ -19,6 +19,7 @@ from worker.core.states import State
 from worker.engine.listing import Filter
 from worker.engine.record import Execution
 from worker.remote.signals import STEP_APPROVE
+from worker.remote.waits import SIGNAL, open_waits
 
 _MOST_LISTED = 200
 
@@ -135,21 +136,22 @@ def run_signal(args: argparse.Namespace) -> int:
     payload = read_document(args.payload, name="--payload")
     parts = parts_of(args)
     id = parts.executions.get(args.execution).id
-    waits = open_waits(parts, id)
+    waits = open_waits(parts.remote_store, id)
     parts.executions.signal(id, args.signal, payload)
-    if any(wait["reason"] == "signal" and wait["ref"] == args.signal for wait in waits):
+    if any(wait.reason == SIGNAL and wait.ref == args.signal for wait in waits):
         print("answered: it goes on")
         return 0
     print("stored until it waits for this signal", file=sys.stderr)
     for wait in waits:
-        print(*waiting_lines(id, wait, state_option(args.state)), sep="\n", file=sys.stderr)
+        print(*waiting_lines(id, wait.payload(), state_option(args.state)), sep="\n", file=sys.stderr)
     return 0
 
 
 def run_approve(args: argparse.Namespace) -> int:
     parts = parts_of(args)
     execution = parts.executions.get(args.execution)
-    steps = {wait["ref"]: wait["tool_id"] for wait in open_waits(parts, execution.id) if "tool_id" in wait}
+    waits = open_waits(parts.remote_store, execution.id)
+    steps = {wait.ref: wait.tool for wait in waits if wait.tool}
     show = f"worker executions show {execution.id}{state_option(args.state)}"
     if not steps:
         raise Conflict(f"no step waits for approval; it is {execution.state}", advice=f"See {show}.")

@@ -6,13 +6,14 @@ import argparse
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from worker.cli.execution_view import open_waits, waiting_lines
+from worker.cli.execution_view import waiting_lines
 from worker.cli.target import parts_of, state_option
 from worker.cli.terminal import print_json, printable
 from worker.core.states import State
 from worker.engine.events import Event, iso
 from worker.engine.failure_causes import failure_causes
 from worker.engine.record import Execution
+from worker.remote.waits import open_waits
 
 _MOST_EVENTS = 1_000
 _MOST_TEXT = 100
@@ -32,8 +33,8 @@ def show_execution(args: argparse.Namespace) -> int:
     lines = [*_head(execution), *map(_event, events), *_causes(causes)]
     if execution.state is State.BLOCKED:
         lines.append("")
-        for wait in open_waits(parts, execution.id):
-            lines += waiting_lines(execution.id, wait, state_option(args.state))
+        for wait in open_waits(parts.remote_store, execution.id):
+            lines += waiting_lines(execution.id, wait.payload(), state_option(args.state))
     print("\n".join(lines), flush=True)
     return 0
 

@@ -6,27 +6,22 @@ import argparse
 import csv
 import os
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from worker.cli.money_found import add_arguments, all_lines, decide, found_lines
-from worker.cli.money_unknown import resolve_refused, resolve_settled, unknown_lines
+from worker.cli.money_unknown import unknown_lines
 from worker.cli.target import add_command, settings_with_key
 from worker.cli.terminal import table
 from worker.core.amounts import to_atomic, to_text
-from worker.core.errors import BadRequest, Conflict, NotFound
+from worker.core.errors import BadRequest
 from worker.core.logs import configure
 from worker.engine.events import iso
 from worker.parts import Parts
 from worker.payments.attention import attention
-from worker.payments.leg import LegKey, LegKind, LegState
-from worker.payments.report import JournalReport, PaymentRow, Totals, imbalances, read_journal, read_line
-from worker.store.money_fields import fee_wallet
-
-_PAGE = 5_000
-REASONS = ("quality_rejected", "customer_request", "overcharge", "duplicate_payment", "other")
+from worker.payments.journal import GROUPS
+from worker.payments.leg import LegState
+from worker.payments.refunds import REASONS
+from worker.payments.report import Totals, imbalances, read_line
 
 
 def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,7 +33,7 @@ def add(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     command = partial(add_command, commands)
 
     report = command("report", run_report, "sums, and whether they balance (exit code 1 if not)")
-    report.add_argument("--by", choices=("seeker", "agent", "day"), help="a line each, not one for all")
+    report.add_argument("--by", choices=GROUPS, help="a line each, not one for all")
     report.add_argument("--csv", action="store_true", help="for a spreadsheet")
     command("unknown", run_unknown, "payments, legs and transfers that wait for an answer or for you")
     found = command(
@@ -76,42 +71,13 @@ def _parts(args: argparse.Namespace) -> Parts:
 # report
 
 
-@dataclass(frozen=True)
-class Snapshot:
-    """Journal and counters at one moment."""
-
-    books: JournalReport
-    counters: dict[str, int]
-    gathered: dict[str, int]
-
-
-def snapshot(parts: Parts) -> Snapshot:
-    """Read counters and the journal's length together; the journal's lines never change afterwards."""
-    keys = parts.keys
-    with parts.client.pipeline(transaction=True) as pipe:
-        pipe.llen(keys.journal)
-        pipe.hgetall(keys.sums)
-        pipe.hgetall(keys.wallets)
-        length, sums, wallets = pipe.execute()
-    counters = {name.decode(): int(value) for name, value in sums.items()}
-    named = ((fee_wallet(name.decode()), value) for name, value in wallets.items())
-    fees = {wallet: int(value) for wallet, value in named if wallet is not None}
-    gathered = {wallet: amount for wallet, amount in fees.items() if amount}
-    return Snapshot(read_journal(journal_lines(parts, keys.journal, length)), counters, gathered)
-
-
-def journal_lines(parts: Parts, key: str, length: int) -> Iterator[str]:
-    for start in range(0, length, _PAGE):
-        found: Any = parts.client.lrange(key, start, min(start + _PAGE, length) - 1)
-        yield from (line.decode() for line in found)
-
-
 def run_report(args: argparse.Namespace) -> int:
     """0 when the sums balance, 1 when they do not."""
     parts = _parts(args)
-    found = snapshot(parts)
+    found = parts.journal.snapshot()
     if args.by:
-        _table(args.by, found.books.grouped(_grouping(parts, args.by, found.books)), as_csv=args.csv)
+        grouped = found.books.grouped(parts.journal.grouping(args.by, found.books))
+        _table(args.by, grouped, as_csv=args.csv)
     else:
         _table("all", {"all": found.books.totals()}, as_csv=args.csv)
     wrong = imbalances(found.books, found.counters, found.gathered)
@@ -125,22 +91,6 @@ def run_report(args: argparse.Namespace) -> int:
         print("balanced: claimed = settled + refused + released + open", file=sys.stderr)
         print("balanced: settled = kept + fees + refunds", file=sys.stderr)
     return 1 if wrong else 0
-
-
-def _grouping(parts: Parts, by: str, books: JournalReport) -> Callable[[PaymentRow], str]:
-    if by == "seeker":
-        return lambda row: row.payer
-    if by == "day":
-        return lambda row: iso(row.claimed_at)[:10]
-    ids = sorted({id for id, _ in books.rows})
-    agents: dict[str, str] = {}
-    for start in range(0, len(ids), _PAGE):
-        with parts.client.pipeline(transaction=False) as pipe:
-            for id in ids[start : start + _PAGE]:
-                pipe.hget(parts.keys.record(id), "agent")
-            found = pipe.execute()
-        agents |= {id: agent.decode() for id, agent in zip(ids[start:], found, strict=False) if agent}
-    return lambda row: agents.get(row.id, "(removed)")
 
 
 def _table(what: str, groups: dict[str, Totals], *, as_csv: bool) -> None:
@@ -165,7 +115,7 @@ def _usdc(amount: int) -> str:
 def run_unknown(args: argparse.Namespace) -> int:
     """0 when nothing is pending, 1 when something is."""
     parts = _parts(args)
-    lines = list(unknown_lines(parts, snapshot(parts).books))
+    lines = list(unknown_lines(parts.unresolved, parts.journal.snapshot().books))
     for line in lines:
         print(line)
     if not lines:
@@ -183,15 +133,16 @@ def run_found(args: argparse.Namespace) -> int:
         raise BadRequest("name the transfer's transaction", field="TRANSACTION")
     for line in all_lines(parts):
         print(line)
-    return 1 if any(found_lines(parts)) else 0
+    return 1 if any(found_lines(parts.unresolved)) else 0
 
 
 def run_resolve(args: argparse.Namespace) -> int:
     parts = _parts(args)
     if args.settled:
-        print(resolve_settled(parts, args.execution, args.number, args.settled))
+        outcome = parts.resolutions.settled(args.execution, args.number, args.settled)
+        print(f"settled: {outcome}")
     else:
-        print(resolve_refused(parts, args.execution, args.number))
+        print(f"refused: {parts.resolutions.refused(args.execution, args.number)}")
     return 0
 
 
@@ -200,43 +151,14 @@ def run_resolve(args: argparse.Namespace) -> int:
 
 def run_refund(args: argparse.Namespace) -> int:
     parts = _parts(args)
-    money = parts.ledger.money(args.execution)
-    if money is None:
-        raise NotFound(f"execution {args.execution[:64]} has no money")
-    number = args.number or money.paid
-    if not number:
-        raise Conflict("nothing was paid, so nothing can be refunded")
     amount = None if args.amount is None else to_atomic(args.amount, field="--amount")
-    status, detail = parts.leg_books.owe(args.execution, number, amount, args.reason)
-    if status == "under_way" and args.amount is None:
-        return _retry(parts, LegKey(LegKind.REFUND, args.execution, number))
-    reasons = {
-        "none": "there is no such payment",
-        "open": "the execution has not ended: cancel it first",
-        "unsettled": f"the payment is {detail}, not settled",
-        "under_way": f"a refund of this payment is {detail}",
-    }
-    if status == "above":
-        raise Conflict(f"at most {to_text(int(detail))} USDC of this payment can be refunded")
-    if status != "due":
-        raise Conflict(reasons[status])
-    print(f"{to_text(int(detail))} USDC refund queued")
-    return 0
-
-
-def _retry(parts: Parts, leg: LegKey) -> int:
-    status = parts.leg_books.retry(leg)
-    if status != "due":
-        found = parts.leg_books.get(leg)
-        state = found.state if found else LegState.DUE
-        raise Conflict(f"this leg is {state}; only a refused or expired leg can be retried")
-    print(f"{leg.member} will be retried with the same nonce")
+    print(parts.refunds.owe(args.execution, args.number, amount, args.reason))
     return 0
 
 
 def run_fees(args: argparse.Namespace) -> int:
     parts = _parts(args)
-    found = snapshot(parts)
+    found = parts.journal.snapshot()
     for wallet in sorted({*found.books.fees_by_wallet, *found.gathered}):
         legs = parts.leg_books.fee_legs(wallet)
         paid = sum(leg.amount for leg in legs if leg.state is LegState.SETTLED)
@@ -247,7 +169,7 @@ def run_fees(args: argparse.Namespace) -> int:
             more = leg.transaction or leg.code or leg.cause
             print(f"  {leg.name.number}  {to_text(leg.amount)}  {leg.state}  {more}".rstrip())
             if args.retry and leg.state is LegState.REFUSED:
-                _retry(parts, leg.name)
+                print(parts.refunds.retry(leg.name))
     if not found.books.fees_by_wallet and not found.gathered:
         print("no platform fees: no settled contract has asked for one", file=sys.stderr)
     return 0
@@ -264,11 +186,10 @@ def _nothing_booked(parts: Parts, execution: str | None) -> str:
 def run_journal(args: argparse.Namespace) -> int:
     parts = _parts(args)
     key = parts.keys.ledger(args.execution) if args.execution else parts.keys.journal
-    length: Any = parts.client.llen(key)
-    if not length:
+    lines = list(map(read_line, parts.journal.lines(key)))
+    if not lines:
         print(_nothing_booked(parts, args.execution), file=sys.stderr)
-    for text in journal_lines(parts, key, length):
-        line = read_line(text)
+    for line in lines:
         amount = to_text(line.amount)
         print(f"{iso(line.at)}  {line.fact}  {line.id}  {line.number}  {amount}  {line.detail}")
     money = parts.ledger.money(args.execution) if args.execution else None

@@ -11,6 +11,7 @@ from worker.core.ids import is_id
 from worker.engine.events import iso
 from worker.parts import Parts
 from worker.payments.found import FoundTransfer
+from worker.payments.unresolved import UnresolvedMoney
 
 
 def add_arguments(found: argparse.ArgumentParser) -> None:
@@ -22,11 +23,9 @@ def add_arguments(found: argparse.ArgumentParser) -> None:
     decision.add_argument("--dismiss", action="store_true", help="it is not from a seeker")
 
 
-def found_lines(parts: Parts) -> Iterator[str]:
+def found_lines(unresolved: UnresolvedMoney) -> Iterator[str]:
     """One line per transfer that needs a decision."""
-    for each in parts.found.listed():
-        if each.needs_decision:
-            yield _line(each)
+    return map(_line, unresolved.transfers())
 
 
 def all_lines(parts: Parts) -> Iterator[str]:

@@ -6,6 +6,7 @@ import argparse
 import io
 import os
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from worker.core.environment import forget
@@ -43,5 +44,12 @@ def run_work(args: argparse.Namespace) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # An author's prints must not wait in a buffer that a killed process never flushes.
         sys.stdout.reconfigure(line_buffering=True)
-    WorkProcesses(settings).run()
+    WorkProcesses(settings, _examine).run()
     return 0
+
+
+def _examine(settings: Settings) -> list[dict[str, str]]:
+    """The doctor's findings, from inside a work process, which has loaded the code already."""
+    from worker.cli.doctor import doctor
+
+    return [asdict(each) for each in doctor(settings, os.environ, loaded=True)]

@@ -9,7 +9,7 @@ from functools import partial
 from worker.cli.target import add_command, settings_for
 from worker.core.errors import NotFound
 from worker.delivery.outbound import redact
-from worker.delivery.outbox import Notice, NoticeHistory, Outbox
+from worker.delivery.outbox import Notice, NoticeHistory
 from worker.delivery.webhooks import hooks_of
 from worker.engine.events import iso
 from worker.parts import Parts
@@ -36,7 +36,7 @@ def run_list(args: argparse.Namespace) -> int:
         print("this execution has no webhooks")
     for number, hook in enumerate(hooks):
         print(f"webhook {number}: {redact(hook.url)}")
-    for each in _outbox(parts).journal(args.execution):
+    for each in parts.outbox.journal(args.execution):
         print(f"{each.notice.kind} to webhook {each.notice.hook}: {_standing(each)}")
         for line in each.lines:
             print(f"  {iso(line.at)}  {line.result}")
@@ -46,7 +46,7 @@ def run_list(args: argparse.Namespace) -> int:
 def run_resend(args: argparse.Namespace) -> int:
     parts = Parts(settings_for(args.state, os.environ), "cli")
     parts.executions.get(args.execution)
-    if not _outbox(parts).resend(Notice(args.execution, args.kind, args.hook)):
+    if not parts.outbox.resend(Notice(args.execution, args.kind, args.hook)):
         raise NotFound(
             f"there is no notice {args.kind!r} for webhook {args.hook}; see `worker webhooks list`"
         )
@@ -55,17 +55,12 @@ def run_resend(args: argparse.Namespace) -> int:
 
 
 def run_hosts(args: argparse.Namespace) -> int:
-    rows = _outbox(Parts(settings_for(args.state, os.environ), "cli")).failing()
+    rows = Parts(settings_for(args.state, os.environ), "cli").outbox.failing()
     for row in rows:
         print(f"{row.host}  {row.failures} failed since {iso(row.since)}, last {iso(row.last)}")
     if not rows:
         print("no host fails")
     return 0
-
-
-def _outbox(parts: Parts) -> Outbox:
-    """Without the signing key: nothing is sent from here."""
-    return Outbox(parts.client, parts.keys, test_clock=parts.settings.worker_env == "test")
 
 
 def _standing(each: NoticeHistory) -> str:

@@ -95,6 +95,7 @@ class Settings:
     try_daily: int = _one(values.dollars, 1_000_000)
 
     kernel_token: str | None = _one(values.text, None, secret=True)
+    watch_tokens: tuple[tuple[str, str], ...] = _one(values.credentials, (), secret=True)
     agent_keys: tuple[AgentKey, ...] = _one(agent_keys, (), secret=True)
     swarm_keys: tuple[tuple[str, str], ...] = _one(values.credentials, (), secret=True)
     swarm_provider_family: str = _one(values.text, "swarm-runtime")
@@ -181,6 +182,7 @@ class Settings:
             "SECRET_KEY": (self.secret_key,),
             "ACCEPTED_SECRET_KEYS": self.accepted_secret_keys,
             "KERNEL_TOKEN": (self.kernel_token,),
+            "WATCH_TOKENS": tuple(token for _, token in self.watch_tokens),
             "WEBHOOK_KEY": (self.webhook_key.hex() if self.webhook_key else None,),
             "AGENT_KEYS": tuple(entry.key for entry in self.agent_keys),
             "SWARM_KEYS": tuple(secret for _, secret in self.swarm_keys),
@@ -253,8 +255,12 @@ def _together(settings: Settings, env: Mapping[str, str], *, dyno: bool) -> Iter
         yield wrong("REDIS_TLS_CA", "the servers' certificate: with Sentinels none is learnt")
     if len(settings.cors_origins) > 1 and "*" in settings.cors_origins:
         yield wrong("CORS_ORIGINS", "either * or a list of origins")
-    if settings.kernel_token in {entry.key for entry in settings.agent_keys}:
-        yield wrong("AGENT_KEYS", "keys that differ from KERNEL_TOKEN")
+    for name, keys in (
+        ("AGENT_KEYS", {entry.key for entry in settings.agent_keys}),
+        ("WATCH_TOKENS", {token for _, token in settings.watch_tokens}),
+    ):
+        if settings.kernel_token in keys:
+            yield wrong(name, "keys that differ from KERNEL_TOKEN")
     kernels = {"*", *dict(settings.swarm_keys)}
     if any(name not in kernels for name, _, _ in settings.swarm_limits):
         yield wrong("SWARM_LIMITS", "names from SWARM_KEYS, or *")
@@ -305,8 +311,8 @@ def _deployed(settings: Settings, env: Mapping[str, str], *, dyno: bool) -> Iter
     for name, secret in (("SECRET_KEY", settings.secret_key), ("KERNEL_TOKEN", settings.kernel_token)):
         if len(secret or "") < LONG_SECRET:
             yield wrong(name, f"at least {LONG_SECRET} characters, in {environment}")
-    agents, kernels = [entry.key for entry in settings.agent_keys], dict(settings.swarm_keys).values()
-    for name, secrets in (("AGENT_KEYS", agents), ("SWARM_KEYS", kernels)):
+    own = settings.own_secrets()
+    for name, secrets in ((name, own[name]) for name in ("AGENT_KEYS", "SWARM_KEYS", "WATCH_TOKENS")):
         if any(len(secret) < SHORT_SECRET for secret in secrets):
             yield wrong(name, f"secrets of at least {SHORT_SECRET} characters, in {environment}")
     if "*" in settings.cors_origins:

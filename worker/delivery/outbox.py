@@ -284,6 +284,18 @@ class Outbox:
         due = {name: self._client.zscore(self._keys.outbox, name) for name in names}
         return [NoticeHistory.read(name, texts, due[name]) for name in names]
 
+    def having(self, executions: Sequence[str]) -> list[str]:
+        """Those executions that have a journal of webhooks."""
+        with self._client.pipeline(transaction=False) as pipe:
+            for id in executions:
+                pipe.exists(self._keys.hooks(id))
+            found = pipe.execute()
+        return [id for id, exists in zip(executions, found, strict=True) if exists]
+
+    def pending(self, most: int = 50) -> list[Notice]:
+        """Notices that wait for an attempt; the next one comes first."""
+        return [Notice.parse(text) for text in as_texts(self._client.zrange(self._keys.outbox, 0, most - 1))]
+
     def resend(self, notice: Notice) -> bool:
         """Queues the notice again for the operator, whatever its state; False if it does not exist."""
         again = self._scripts.value("notice_again", id=notice.execution, notice=str(notice), hook=notice.hook)

@@ -125,6 +125,13 @@ class ExecutionReader:
         """All data about steps, and the values stored by `remember`."""
         return as_mapping(self.client.hgetall(self.keys.steps(id)))
 
+    def having_steps(self, ids: Sequence[str]) -> list[str]:
+        """Those executions that called a tool, got a signal or remembered a value."""
+        with self.client.pipeline(transaction=False) as pipe:
+            for id in ids:
+                pipe.exists(self.keys.steps(id))
+            return [id for id, exists in zip(ids, pipe.execute(), strict=True) if exists]
+
     def payment_keys(self, id: str) -> dict[int, str]:
         """The execution's payment keys by payment number; empty for unsold work."""
         money = self.keys.money(id)

@@ -29,6 +29,7 @@ SUMMARY = (
     "progress",
     "message",
     "labels",
+    "contract",
 )
 
 

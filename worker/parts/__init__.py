@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property, partial
 
-from worker.parts.notices import NoticeParts
+from worker.parts.operator import OperatorParts
 from worker.schemas.validators import CompiledSchemas
 from worker.swarm.admission import Admission
 from worker.swarm.answers import RuntimeIdentity
@@ -17,7 +17,7 @@ from worker.swarm.kernels import Kernels
 from worker.swarm.serving import ExtraChecks, SwarmRuntime
 
 
-class Parts(NoticeParts):
+class Parts(OperatorParts):
     """The parts of one process; each is created on first use."""
 
     @cached_property

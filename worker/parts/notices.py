@@ -16,6 +16,7 @@ class NoticeParts(PaidParts):
 
     @cached_property
     def outbox(self) -> Outbox:
+        """Notices and their attempts. Without the signing key nothing is sent from here."""
         return Outbox(self.client, self.keys, test_clock=self.test_clock)
 
     @cached_property

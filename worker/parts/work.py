@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
 from functools import partial
 
 import redis
@@ -21,6 +22,7 @@ from worker.queue import warm
 from worker.queue.check_process import CheckProcess
 from worker.queue.checks import LANE
 from worker.queue.clock import Chore, Clock
+from worker.queue.errands import DOCTOR, REFUSED, SETTLED, ErrandRunner, Regular
 from worker.queue.internal_sweep import InternalSweep
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
@@ -33,15 +35,20 @@ from worker.store.outage import insist, is_outage
 
 log = structlog.get_logger()
 
+# The doctor's checks of these settings: name, level, found and expected of each.
+Examine = Callable[[Settings], list[dict[str, str]]]
 INTERNAL = ("worker.hiring.author_check", "worker.hiring.schema_check", "worker.swarm.full_schema")
 _STORE_PAUSE = 1.0
+# Late enough that starting takes no longer, and a service that starts beside us is there.
+_FIRST_DOCTOR_US, _DOCTOR_US = 60_000_000, 3_600_000_000
 
 
 class WorkProcesses:
     """One `worker work`: state that its processes share from before the fork."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, examine: Examine | None = None) -> None:
         self.settings = settings
+        self._examine = examine
         self.name = f"{socket.gethostname()}-{os.getpid()}"
         loaded = load_agents(settings, INTERNAL)
         self.registry: Registry = loaded.registry
@@ -87,8 +94,10 @@ class WorkProcesses:
                 parts.money_pool.chore,
                 FileSweep(parts.files, longest=self._longest_run()).chore,
             ]
+            errands = self._errands(parts)
             shared_chores: list[Chore] = [
                 parts.remote.look,
+                errands.chore,
                 InternalSweep(parts.client, parts.keys, parts.executions).chore,
             ]
             if parts.webhook_pool is not None:
@@ -103,6 +112,7 @@ class WorkProcesses:
                 shared_chores=shared_chores,
                 attend=parts.remote.attend,
             ).run()
+            errands.close()
             parts.money_pool.close(self.settings.handback_grace)
             if parts.webhook_pool is not None:
                 parts.webhook_pool.close(0)  # an interrupted call is made again
@@ -134,6 +144,26 @@ class WorkProcesses:
         else:
             warm.queue(parts.blocking, name, runner, presence, leaving)
         leaving.sign_off(presence, line)
+
+    def _errands(self, parts: Parts) -> ErrandRunner:
+        """What doors leave to the clock, which has the chain, and its own regular examination."""
+        decide = parts.resolutions
+        handlers = {
+            SETTLED: lambda errand: decide.settled(
+                errand.arguments["id"], int(errand.arguments["number"]), errand.arguments["transaction"]
+            ),
+            REFUSED: lambda errand: decide.refused(errand.arguments["id"], int(errand.arguments["number"])),
+        }
+        examine = self._examine
+        # Tests move the store's clock by hours, which would start an examination each time.
+        if examine is None or self.settings.worker_env == "test":
+            return ErrandRunner(parts.errands, parts.operator_journal, handlers, {})
+
+        def record() -> None:
+            parts.doctor_record.write(examine(self.settings))
+
+        regular = {DOCTOR: Regular(record, _FIRST_DOCTOR_US, _DOCTOR_US)}
+        return ErrandRunner(parts.errands, parts.operator_journal, handlers, regular)
 
     @property
     def _limits(self) -> ProcessLimits:

@@ -10,6 +10,9 @@ again in its own script.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import structlog
 
 from worker.payments.answers import COMPARE_BEGIN, CompareBeginAnswer
@@ -34,8 +37,21 @@ LOOK_BACK_US = 24 * 3600 * SECOND_US
 SPAN = 10_000
 
 
+@dataclass(frozen=True, slots=True)
+class ComparisonStanding:
+    """How far chain and ledger were compared last: up to which block, and when."""
+
+    block: int
+    at: int
+
+
 class ComparisonMark(MoneyStore):
     """Comparison state that every process can read."""
+
+    def standing(self) -> ComparisonStanding:
+        """For the operator; zeros before the first comparison."""
+        found: Any = self.client.hmget(self.keys.life, ["block", "at"])
+        return ComparisonStanding(*(int(value or 0) for value in found))
 
     def comparison_pending(self, signed_us: int, longest_us: int = 0, registered_us: int = 0) -> int:
         """How long (us) a contract signed at that time must not get a 402, 0 when it may; one command.

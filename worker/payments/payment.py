@@ -47,6 +47,7 @@ class Payment:
     settled: int = 0
     proof: str = ""
     sent_again: str = ""
+    cause: str = ""
     refund: str = ""
     refund_amount: int = 0
 
@@ -73,6 +74,7 @@ class Payment:
             settled=int(get("settled", "0")),
             proof=get("proof"),
             sent_again=get("sent_again"),
+            cause=get("cause"),
             refund=get("refund state"),
             refund_amount=int(get("refund amount", "0")),
         )

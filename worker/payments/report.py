@@ -93,8 +93,13 @@ class JournalReport:
     fixed_by_wallet: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     strays: list[JournalEntry] = field(default_factory=list)
 
-    def take(self, line: JournalEntry) -> None:
-        """Adds one fact."""
+    def read(self, lines: Iterable[str]) -> JournalReport:
+        """Adds the facts of these lines."""
+        for line in lines:
+            self._take(read_line(line))
+        return self
+
+    def _take(self, line: JournalEntry) -> None:
         if line.fact == "claimed":
             payer = PaymentKey.parse(line.detail).payer
             self.rows[line.id, line.number] = PaymentRow(line.id, line.number, payer, line.at, line.amount)
@@ -134,13 +139,6 @@ class JournalReport:
         for row in self.rows.values():
             groups[key(row)].append(row)
         return {name: _sum(groups[name]) for name in sorted(groups)}
-
-
-def read_journal(lines: Iterable[str]) -> JournalReport:
-    books = JournalReport()
-    for line in lines:
-        books.take(read_line(line))
-    return books
 
 
 def imbalances(books: JournalReport, counters: Mapping[str, int], gathered: Mapping[str, int]) -> list[str]:

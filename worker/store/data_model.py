@@ -161,6 +161,22 @@ class Keys:
         _FOREVER,
         "`version oldest`: of the data, and of the oldest worker that can use it",
     )
+    errands = Shared(
+        "errands",
+        Type.ZSET,
+        "queue",
+        _FOREVER,
+        "what doors left to the clock, and regular errands, by time",
+    )
+    errand = Each("errand:{id}", Type.HASH, "queue", "a day", "one errand until it is done", fields.ERRAND)
+    doctor = Shared("doctor", Type.STRING, "store", _FOREVER, "what the doctor found last, as JSON")
+    operator_journal = Shared(
+        "operator-journal",
+        Type.LIST,
+        "store",
+        _FOREVER,
+        "every change made from the dashboard, as JSON: when, who, what, its outcome",
+    )
     probe = Shared("probe", Type.STRING, "store", "a moment", "shows that the store takes writes")
     test_clock = Shared(
         "test-clock", Type.STRING, "store", _FOREVER, "the clock's offset; WORKER_ENV=test only"

@@ -230,6 +230,13 @@ STATS: Fields = (
 
 CATALOGS: Fields = (("{tree}", "`since JSON`: when it began, and a list of its capabilities"),)
 
+ERRAND: Fields = (
+    ("kind", "which of the clock's handlers does it"),
+    ("who", "who asked for it"),
+    ("subject", "what it is about, for the operator's journal"),
+    ("argument {name}", "an argument of the handler"),
+)
+
 SUMS: Fields = (
     ("claimed", "all that was ever claimed"),
     ("open", "claimed and not ended"),

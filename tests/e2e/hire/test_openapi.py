@@ -48,7 +48,12 @@ task_types = ["score", "*"]
 """
 # One capability's path represents all of them.
 BOUGHT = "/buy/score"
-OPEN_STREAMS = ("/v0/agents/stream", "/v0/runners/stream")
+OPEN_STREAMS = (
+    "/v0/agents/stream",
+    "/v0/runners/stream",
+    "/dashboard/stream",
+    "/dashboard/executions/{id}/stream",
+)
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

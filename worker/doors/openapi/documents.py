@@ -24,7 +24,7 @@ Node = dict[str, Any]
 
 _HERE = Path(__file__).parent
 _SEEKER = ("buy", "chat", "hire", "hire_contracts", "hire_tasks", "hire_problems", "public", "site", "pages")
-_OPERATOR = ("kernel", "kernel_executions", "kernel_remote", "kernel_agents", "ops")
+_OPERATOR = ("kernel", "kernel_executions", "kernel_remote", "kernel_agents", "ops", "dashboard")
 _SWARM = ("swarm", "swarm_schemas")
 # The C parser is ten times as fast; PyYAML may be built without it.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

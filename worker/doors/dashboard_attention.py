@@ -1,0 +1,143 @@
+"""What needs a human, most urgent first, each with the place or the button that settles it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from worker.core.states import State
+from worker.doors.dashboard_desk import Desk
+from worker.doors.dashboard_format import Format
+from worker.doors.ops import CLOCK_SECONDS
+from worker.payments.journal import Snapshot
+from worker.payments.leg import LegKind
+from worker.queue.roll_call import QueueStanding
+from worker.remote.waits import APPROVAL, OpenWait, approval_reasons, open_waits
+
+# Of each kind this many are listed; the page behind has them all.
+MOST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """A form with one button; `where` is under the dashboard."""
+
+    label: str
+    where: str
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One thing to look at. `level` is bad or warn."""
+
+    level: str
+    title: str
+    detail: str
+    where: str
+    button: Button | None = field(default=None)
+
+
+def attention(desk: Desk, found: Snapshot, queue: QueueStanding, show: Format) -> list[Item]:
+    """Money first, then what waits for a decision, then what is about to break."""
+    items = [
+        *_payments(desk, found, show),
+        *_transfers(desk, show),
+        *_approvals(desk, show),
+        *_processes(desk, queue, show),
+        *_legs(desk, show),
+        *_webhooks(desk, show),
+        *(Item("warn", "Listing", text, "/agents") for text in desk.services.listings.warnings()),
+        *_doctor(desk),
+    ]
+    return sorted(items, key=lambda item: item.level != "bad")
+
+
+def _payments(desk: Desk, found: Snapshot, show: Format) -> Iterator[Item]:
+    titles = {"unknown": "Unknown payment", "unproven": "Unproven payment", "presumed": "Presumed payment"}
+    waiting = [each for each in desk.services.unresolved.payments(found.books) if each.standing in titles]
+    for each in waiting[:MOST]:
+        row = each.row
+        level = "warn" if each.standing == "presumed" else "bad"
+        detail = f"{show.usd(row.amount)} USDC of {show.short(row.payer)}, claimed {show.ago(row.claimed_at)}"
+        yield Item(level, titles[each.standing], detail, f"/money#payment-{row.id}-{row.number}")
+    if len(waiting) > MOST:
+        yield Item(
+            "bad", "More payments", f"{len(waiting) - MOST} more wait for an answer", "/money#unresolved"
+        )
+
+
+def _transfers(desk: Desk, show: Format) -> Iterator[Item]:
+    transfers = desk.services.unresolved.transfers()
+    for each in transfers[:MOST]:
+        detail = f"{show.usd(each.amount)} USDC from {show.short(each.payer)}, {show.ago(each.time_us)}"
+        yield Item("bad", "Money that no payment explains", detail, "/money#found")
+    if len(transfers) > MOST:
+        yield Item("bad", "More found money", f"{len(transfers) - MOST} more transfers", "/money#found")
+
+
+def _approvals(desk: Desk, show: Format) -> Iterator[Item]:
+    services = desk.services
+    blocked = services.store.page(services.store.keys.by_state(State.BLOCKED), cursor=None, most=50)
+    waits = [(wait, at) for id, at in blocked for wait in open_waits(services.remote_store, id)]
+    wanted = [(wait, at) for wait, at in waits if wait.reason == APPROVAL]
+    for wait, at in wanted[:MOST]:
+        where = f"/executions/{wait.execution}"
+        fields = {"action": "approve", "step": wait.ref, "back": "/dashboard"}
+        detail = f"{_arguments(desk, wait, show)} for {show.short(wait.execution)}, created {show.ago(at)}"
+        yield Item("warn", f"Approval of {wait.tool}", detail, where, Button("Approve", where, fields))
+    if len(wanted) > MOST:
+        yield Item("warn", "More approvals", f"{len(wanted) - MOST} more wait", "/executions?status=blocked")
+
+
+def _arguments(desk: Desk, wait: OpenWait, show: Format) -> str:
+    """With what the tool would be called: nobody approves unseen."""
+    asked = approval_reasons(desk.services.executions.events(wait.execution)).get(wait.ref, {})
+    return show.line(asked.get("arguments")) if asked.get("arguments") is not None else "long arguments"
+
+
+def _processes(desk: Desk, queue: QueueStanding, show: Format) -> Iterator[Item]:
+    newest = min((each.age_us for each in queue.clocks), default=None)
+    if newest is None or newest > CLOCK_SECONDS * 1e6:
+        yield Item(
+            "bad", "No clock ticks", "nothing is sold, and nothing that breaks is finished", "/settings"
+        )
+    idle = [lane for lane in ("express", "queue") if not queue.processes[lane]]
+    if idle:
+        detail = f"no process takes work from: {', '.join(idle)}"
+        yield Item("bad", "Work stands still", detail, "/executions?status=pending")
+    if sum(queue.depths.values()) >= desk.services.settings.queue_limit:
+        yield Item("bad", "The queue is full", "new work is refused", "/executions?status=pending")
+    elif queue.oldest_us > 60_000_000:
+        detail = f"the oldest has waited {show.seconds(queue.oldest_us)}"
+        yield Item("warn", "Work waits long", detail, "/executions?status=pending")
+
+
+def _legs(desk: Desk, show: Format) -> Iterator[Item]:
+    legs = desk.services.unresolved.legs()
+    for each in [leg for leg in legs if leg.keeps_failing][:MOST]:
+        detail = f"{show.usd(each.amount)} USDC: {each.code or each.cause or each.state}"
+        yield Item("bad", f"A {each.name.kind} keeps failing", detail, "/money#legs")
+    due = [leg for leg in legs if leg.name.kind is LegKind.REFUND and not leg.keeps_failing]
+    if due:
+        detail = f"{show.usd(sum(leg.amount for leg in due))} USDC, on their way by themselves"
+        yield Item("warn", f"{len(due)} refund{'s' if len(due) > 1 else ''} due", detail, "/money#legs")
+
+
+def _webhooks(desk: Desk, show: Format) -> Iterator[Item]:
+    hosts = desk.services.outbox.failing()
+    for each in hosts[:MOST]:
+        detail = f"{each.failures} failed since {show.when(each.since)}, the last {show.ago(each.last)}"
+        yield Item("warn", f"Webhooks to {each.host} fail", detail, "/webhooks")
+    if len(hosts) > MOST:
+        yield Item("warn", "More webhooks fail", f"{len(hosts) - MOST} more hosts", "/webhooks")
+
+
+def _doctor(desk: Desk) -> Iterator[Item]:
+    for each in desk.services.doctor_record.read().troubles:
+        # Unknown: a hosted store hides it; nobody can do anything about that.
+        if each.level != "unknown" and each.name != "money":
+            level = "bad" if each.level == "wrong" else "warn"
+            yield Item(
+                level, f"Doctor: {each.name}", f"{each.found}; expected: {each.expected}", "/settings#doctor"
+            )

@@ -1,0 +1,221 @@
+"""Money: sums, what is unresolved with its evidence and the operator's decisions, reports, the chain."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from worker.core.amounts import to_atomic
+from worker.core.errors import BadRequest, NotFound
+from worker.core.ids import is_id
+from worker.doors.answers import whole
+from worker.doors.dashboard_charts import WIDE, BarChart, stacked
+from worker.doors.dashboard_desk import Desk
+from worker.doors.dashboard_format import exact
+from worker.payments.found import FoundTransfer
+from worker.payments.journal import GROUPS, Snapshot
+from worker.payments.leg import LegKey
+from worker.payments.payment import Payment
+from worker.payments.refunds import REASONS
+from worker.payments.report import Totals, imbalances
+from worker.payments.unresolved import UnresolvedPayment
+from worker.queue.errands import REFUSED, SETTLED
+
+MOST_GROUPS = 60
+MOST_PAYMENTS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of an unresolved payment. `nonce`: its authorization's. `asked`: a decision under way."""
+
+    unresolved: UnresolvedPayment
+    payment: Payment | None
+    nonce: str
+    asked: str
+
+
+def add(blueprint: Blueprint, desk: Desk) -> None:
+    @blueprint.get("/money")
+    def money() -> Response:
+        services = desk.services
+        found = services.journal.snapshot()
+        by = request.args.get("by", "day")
+        by = by if by in GROUPS else "day"
+        groups = _newest(by, grouped(desk, found, by))
+        unresolved = [*services.unresolved.payments(found.books)]
+        return desk.page(
+            "money",
+            totals=found.books.totals(),
+            counters=found.counters,
+            wrong=imbalances(found.books, found.counters, found.gathered),
+            strays=found.books.strays,
+            unresolved=[_evidence(desk, each) for each in unresolved[:MOST_PAYMENTS]],
+            left_out=max(0, len(unresolved) - MOST_PAYMENTS),
+            transfers=services.found_decisions.found.listed(),
+            legs=services.unresolved.legs(),
+            gathered=found.gathered,
+            by=by,
+            kinds=GROUPS,
+            names=Totals.names(),
+            groups=groups,
+            chart=_chart(groups),
+            compared=services.comparison_mark.standing(),
+            held=bool(services.settings.rpc_url) and services.comparison_mark.comparison_pending(0) > 0,
+            reasons=REASONS,
+        )
+
+    @blueprint.get("/money.csv")
+    def report() -> Response:
+        by = request.args.get("by", "day")
+        if by not in GROUPS:
+            raise BadRequest("this is no way to group payments", field="by", expected=[*GROUPS])
+        found = desk.services.journal.snapshot()
+        text = as_csv(by, grouped(desk, found, by))
+        response = Response(text, mimetype="text/csv")
+        response.headers["Content-Disposition"] = f'attachment; filename="money-by-{by}.csv"'
+        response.headers["Cache-Control"] = "private, no-store"
+        return response
+
+    @blueprint.post("/money")
+    def decide_money() -> Response:
+        actions = {
+            "settled": _resolve,
+            "refused": _resolve,
+            "refund": _refund,
+            "retry": _retry,
+            "bind": _found,
+            "give back": _found,
+            "dismiss": _found,
+        }
+        action = actions.get(desk.text("action"))
+        if action is None:
+            raise BadRequest("this is no decision about money", field="action", expected=[*actions])
+        return action(desk)
+
+
+def grouped(desk: Desk, found: Snapshot, by: str) -> dict[str, Totals]:
+    return found.books.grouped(desk.services.journal.grouping(by, found.books))
+
+
+def as_csv(by: str, groups: dict[str, Totals]) -> str:
+    """The same columns as `worker money report --csv`."""
+    names, out = Totals.names(), io.StringIO()
+    writer = csv.writer(out)
+    writer.writerow([by, *names])
+    for name, totals in groups.items():
+        writer.writerow([name, totals.payments, *(exact(getattr(totals, each)) for each in names[1:])])
+    return out.getvalue()
+
+
+def _newest(by: str, groups: dict[str, Totals]) -> dict[str, Totals]:
+    """The newest days, or those who paid most; the CSV has them all."""
+    if by == "day":
+        return dict([*groups.items()][-MOST_GROUPS:])
+    return dict(sorted(groups.items(), key=lambda each: -each[1].settled)[:MOST_GROUPS])
+
+
+def _chart(groups: dict[str, Totals]) -> BarChart:
+    def cents(name: str) -> list[int]:
+        return [getattr(totals, name) // 10_000 for totals in groups.values()]
+
+    columns = [name if len(name) <= 12 else f"{name[:6]}…{name[-3:]}" for name in groups]
+    return stacked(
+        columns, {name: cents(name) for name in ("settled", "open", "refused")}, width=WIDE, unit=" (cents)"
+    )
+
+
+def _evidence(desk: Desk, each: UnresolvedPayment) -> Evidence:
+    services, row = desk.services, each.row
+    money = services.ledger.money(row.id)
+    payment = money.payment(row.number) if money else None
+    payload = json.loads(services.ledger.payload(row.id, row.number)[0]) if payment else {}
+    authorization = payload.get("payload", {}).get("authorization", {})
+    subject = _subject(row.id, row.number)
+    asked = next((errand.kind for errand in services.errands.waiting() if errand.subject == subject), "")
+    return Evidence(each, payment, str(authorization.get("nonce", "")), asked)
+
+
+def _subject(id: str, number: int) -> str:
+    return f"payment {number} of execution {id}"
+
+
+def _number(desk: Desk) -> int:
+    number = whole(desk.text("number", required=True, most=10), 0)
+    if not number:
+        raise BadRequest("this is no number of a payment", field="number", expected="1, 2, 3, ...")
+    return number
+
+
+def _resolve(desk: Desk) -> Response:
+    """Leaves the decision to the clock, which asks the chain first; the journal has its outcome."""
+    id, number, action = desk.execution_id(), _number(desk), desk.text("action")
+    subject, transaction = _subject(id, number), desk.text("transaction", most=80)
+    money = desk.services.ledger.money(id)
+    if money is None or money.payment(number) is None:
+        raise NotFound("there is no such payment")
+    if action == "settled" and not transaction:
+        raise BadRequest(
+            "the transaction is missing", field="transaction", expected="its hash, 0x and 64 hex digits"
+        )
+    with desk.change(f"resolve as {action}", subject, transaction) as change:
+        who, errands = desk.visitor.name, desk.services.errands
+        if action == "settled":
+            errands.ask(SETTLED, who, subject, id=id, number=str(number), transaction=transaction)
+        else:
+            errands.ask(REFUSED, who, subject, id=id, number=str(number))
+        change.outcome = "done: the clock asks the chain and then decides"
+    return desk.back_with(change)
+
+
+def _refund(desk: Desk) -> Response:
+    id, reason, text = desk.execution_id(), desk.text("reason", required=True), desk.text("amount", most=30)
+    if reason not in REASONS:
+        raise BadRequest("this is no reason for a refund", field="reason", expected=[*REASONS])
+    amount = to_atomic(text, field="amount") if text else None
+    with desk.change("refund", f"execution {id}", f"{text or 'all that is left'}, {reason}") as change:
+        change.outcome = f"done: {desk.services.refunds.owe(id, _number(desk), amount, reason)}"
+    return desk.back_with(change)
+
+
+def _retry(desk: Desk) -> Response:
+    member = desk.text("leg", required=True, most=200)
+    leg = LegKey.parse(member) if len(member.split(" ")) == 3 else None
+    if leg is None:
+        raise BadRequest("this is no leg", field="leg")
+    with desk.change("retry leg", member) as change:
+        change.outcome = f"done: {desk.services.refunds.retry(leg)}"
+    return desk.back_with(change)
+
+
+def _found(desk: Desk) -> Response:
+    """Binds, gives back or dismisses a transfer that no payment explains."""
+    decisions, action = desk.services.found_decisions, desk.text("action")
+    transaction = desk.text("transaction", required=True, most=80)
+    listed = decisions.find(transaction, whole(desk.text("log_index", required=True, most=10), 0))
+    wanted = desk.text("to", most=300) if action == "bind" else ""
+    with desk.change(f"{action} found money", f"transfer {transaction} {listed.log_index}", wanted) as change:
+        change.outcome = f"done: {_decided(desk, listed, action, wanted)}"
+    return desk.back_with(change)
+
+
+def _decided(desk: Desk, listed: FoundTransfer, action: str, wanted: str) -> str:
+    decisions: Any = desk.services.found_decisions
+    if action == "dismiss":
+        decisions.dismiss(listed)
+        return "dismissed"
+    if action == "give back":
+        decisions.refund(listed)
+        return f"{exact(listed.amount)} USDC refund to {listed.payer} queued"
+    if is_id(wanted):
+        return f"settled: {decisions.bind_to_execution(listed, wanted)}"
+    contract = desk.services.book.find(wanted) or desk.services.shelf.get(wanted)
+    if contract is None:
+        raise NotFound("no execution and no contract has this id")
+    decisions.bind_to_contract(listed, contract)
+    return "bound: the seeker's next request gets the work without another payment"
