@@ -123,7 +123,7 @@ def door(services: ShopServices) -> Blueprint:
         except Problem as refused:
             return _refused(services, sold, refused, form)
         services.trials.follow(task, _FOLLOW_SECONDS)
-        id = task.execution.id
+        id = task.id
         response = redirect(f"{root(settings)}/t/{id}", 303)
         remember(response, settings, id, task.contract.terms.contract_id)
         return response

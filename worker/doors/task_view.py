@@ -62,7 +62,7 @@ class TaskView:
             "queue_position": body.get("queue_position"),
             "ordered": iso(execution.created),
             "price": task.contract.terms.price_text,
-            "input": self.tasks.executions.input(execution),
+            "input": self.tasks.ordered_input(task),
             "files": self._files(task, body.get("deliverables", ())),
             "output": self._output(task),
             "error": body.get("error"),

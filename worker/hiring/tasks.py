@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
@@ -93,6 +94,10 @@ class Tasks:
         if contract is None or contract.execution is None or contract.execution != task_id:
             raise no_task()
         return self.read(contract, task_id)
+
+    def ordered_input(self, task: Task) -> Any:
+        """What was ordered; a finished task's kept record has no input."""
+        return self.executions.input(self.executions.get(task.id))
 
     def by_id(self, task_id: str) -> Task:
         """Returns a task for a caller that has shown other proof than its contract."""

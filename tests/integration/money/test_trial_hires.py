@@ -85,7 +85,15 @@ def test_a_form_hires_and_its_page_shows_what_came(paid_worker: PaidWorker, visi
     address = task_address(visitor.hire(**{"field.do": "ok"}))
     page = visitor.read_until(address, "Delivered</span></p>")
     assert paid_worker.settles(visitor.wallet) == 1 and paid_worker.charged(visitor.wallet) == 10_000
-    for shown in ("What came", "<dt>Run</dt>", ">settled</span>", "Signed receipt", "tok_"):
+    for shown in (
+        "<h3>Input</h3>",
+        "<dt>Do</dt><dd>ok</dd>",
+        "What came",
+        "<dt>Run</dt>",
+        ">settled</span>",
+        "Signed receipt",
+        "tok_",
+    ):
         assert shown in page, shown
     evidence = visitor.client.get(f"{address}/evidence.json").get_json()
     assert evidence["terms"]["task"]["capability"] == "echo"
