@@ -17,7 +17,7 @@ from tests.web_app import application, settings_for
 from worker.core.ids import new_id
 from worker.core.settings import Settings
 from worker.parts import Parts
-from worker.queue.errands import REFUSED, ErrandRunner, Regular
+from worker.queue.deferred_calls import REFUSED, DeferredCallRunner, Regular
 from worker.remote.jobs import JobStore
 from worker.remote.store import Connection
 from worker.store.data_model import Keys
@@ -219,7 +219,7 @@ def test_unknown_payment_is_resolved_by_the_clock(browser: FlaskClient, parts: P
     form = {"action": "refused", "execution": unknown, "number": "1", "back": "/dashboard/money"}
     assert browser.post("/dashboard/money", data=form, headers=OWN).status_code == 303
     assert f"asked to {REFUSED}" in page(browser, "/money")
-    run_errands(parts)
+    run_deferred_calls(parts)
     clock, grace = parts.operator_journal.newest()
     assert (grace.who, clock.who, clock.outcome) == ("Grace", "clock", "done: payment_due")
     assert "Unknown payment" not in page(browser)
@@ -231,7 +231,7 @@ def test_decision_that_the_clock_refuses_is_in_the_journal(
     """Without a chain nobody can confirm a transaction; the payment stays unknown."""
     form = {"action": "settled", "execution": unknown, "number": "1", "transaction": "0x" + "1" * 64}
     assert browser.post("/dashboard/money", data=form, headers=OWN).status_code == 303
-    run_errands(parts)
+    run_deferred_calls(parts)
     assert parts.operator_journal.newest()[0].outcome.startswith("refused: without RPC_URL")
     assert "Unknown payment" in page(browser)
 
@@ -249,13 +249,13 @@ def test_decision_that_the_clock_refuses_is_in_the_journal(
     ],
 )  # fmt: skip
 def test_malformed_decisions_about_money(browser: FlaskClient, parts: Parts, form, status: int) -> None:
-    """Each is refused as a page that says why, and none leaves an errand."""
+    """Each is refused as a page that says why, and none leaves a deferred call."""
     answer = browser.post("/dashboard/money", data=form, headers=OWN)
     assert (answer.status_code, answer.mimetype) == (status, "text/html")
-    assert not parts.errands.waiting()
+    assert not parts.deferred_calls.waiting()
 
 
-def run_errands(parts: Parts, **regular: Regular) -> None:
+def run_deferred_calls(parts: Parts, **regular: Regular) -> None:
     """What a clock's tick does, without its threads outliving the test."""
     resolve = parts.resolutions
     handlers = {
@@ -264,22 +264,22 @@ def run_errands(parts: Parts, **regular: Regular) -> None:
         ),
         REFUSED: lambda each: resolve.refused(each.arguments["id"], int(each.arguments["number"])),
     }
-    runner = ErrandRunner(parts.errands, parts.operator_journal, handlers, regular)
+    runner = DeferredCallRunner(parts.deferred_calls, parts.operator_journal, handlers, regular)
     runner.chore(parts.store.now())
-    eventually(lambda: not parts.errands.waiting(), 30, "all errands done")
+    eventually(lambda: not parts.deferred_calls.waiting(), 30, "all deferred calls done")
     runner.close()
 
 
-def test_regular_errands_run_at_their_time_and_when_asked(parts: Parts) -> None:
+def test_regular_calls_run_at_their_time_and_when_asked(parts: Parts) -> None:
     """The doctor waits for its first hour, unless the operator asks."""
     ran: list[int] = []
     doctor = Regular(lambda: ran.append(1), first_us=60_000_000, every_us=3_600_000_000)
-    run_errands(parts, doctor=doctor)
+    run_deferred_calls(parts, doctor=doctor)
     assert not ran
-    parts.errands.schedule("doctor", parts.store.now(), anew=True)
-    run_errands(parts, doctor=doctor)
+    parts.deferred_calls.schedule("doctor", parts.store.now(), anew=True)
+    run_deferred_calls(parts, doctor=doctor)
     eventually(lambda: ran == [1], 30, "an examination")
-    assert parts.errands.due(parts.store.now()) == []
+    assert parts.deferred_calls.due(parts.store.now()) == []
 
 
 def test_report_as_csv(browser: FlaskClient, parts: Parts, unknown: str) -> None:

@@ -23,8 +23,8 @@ from worker.doors import (
     dashboard_settings,
     dashboard_webhooks,
 )
-from worker.doors.dashboard_desk import Desk
 from worker.doors.dashboard_session import MOST_NAME, PATH, Sessions
+from worker.doors.dashboard_view import DashboardView
 from worker.doors.pages import prefers_page
 from worker.doors.services import DashboardServices
 
@@ -35,7 +35,7 @@ _SIGN_IN = f"{PATH}/sign-in"
 
 def door(services: DashboardServices) -> Blueprint:
     blueprint = Blueprint(NAME, __name__, url_prefix=PATH)
-    desk = Desk(services)
+    view = DashboardView(services)
     sessions = Sessions(services.settings, services.secret, services.wrong_credentials.add)
 
     @blueprint.before_request
@@ -48,7 +48,7 @@ def door(services: DashboardServices) -> Blueprint:
         g.visitor = sessions.visitor(request)
         if g.visitor is None:
             if not changes and prefers_page():
-                return desk.go(_SIGN_IN)
+                return view.go(_SIGN_IN)
             raise Unauthorized(advice=f"Sign in at {_SIGN_IN}, or send KERNEL_TOKEN as a bearer.")
         if changes:
             if g.visitor.by_cookie:
@@ -64,21 +64,21 @@ def door(services: DashboardServices) -> Blueprint:
 
     @blueprint.errorhandler(Problem)
     def refuse(problem: Problem) -> Response:
-        return desk.problem(problem)
+        return view.problem(problem)
 
-    _sessions(blueprint, desk, sessions)
+    _sessions(blueprint, view, sessions)
     for part in (
         *(dashboard_overview, dashboard_executions, dashboard_money, dashboard_contracts),
         *(dashboard_webhooks, dashboard_agents, dashboard_policy, dashboard_settings, dashboard_live),
     ):
-        part.add(blueprint, desk)
+        part.add(blueprint, view)
     return blueprint
 
 
-def _sessions(blueprint: Blueprint, desk: Desk, sessions: Sessions) -> None:
+def _sessions(blueprint: Blueprint, view: DashboardView, sessions: Sessions) -> None:
     def form(problem: Problem | None = None) -> Response:
         status = problem.status if problem else 200
-        response = desk.page("sign_in", live="", status=status, problem=problem)
+        response = view.page("sign_in", live="", status=status, problem=problem)
         if problem and problem.retry_after:
             response.headers["Retry-After"] = str(problem.retry_after)
         return response
@@ -90,16 +90,16 @@ def _sessions(blueprint: Blueprint, desk: Desk, sessions: Sessions) -> None:
     @blueprint.post("/sign-in")
     def signed_in() -> Response:
         try:
-            token = desk.text("token", required=True, most=1_000)
-            visitor = sessions.by_token(request, token, desk.text("name", most=MOST_NAME))
+            token = view.text("token", required=True, most=1_000)
+            visitor = sessions.by_token(request, token, view.text("name", most=MOST_NAME))
         except Problem as problem:
             return form(problem)
-        response = desk.go(PATH)
+        response = view.go(PATH)
         sessions.begin(response, visitor)
         return response
 
     @blueprint.post("/sign-out")
     def sign_out() -> Any:
-        response = desk.go(_SIGN_IN)
+        response = view.go(_SIGN_IN)
         sessions.end(response)
         return response

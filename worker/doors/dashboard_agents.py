@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from flask import Blueprint, Response
 
 from worker.capabilities.declare import Capability
-from worker.doors.dashboard_desk import Desk
 from worker.doors.dashboard_policy import decided
+from worker.doors.dashboard_view import DashboardView
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class ToolRow:
     runners: tuple[str, ...]
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/agents")
     def agents() -> Response:
-        services = desk.services
-        stats, connected = services.store.stats(), services.roster.connected()
+        services = view.services
+        stats, connected = services.store.stats(), services.connection_list.connected()
         names = [each.name for each in connected if each.kind == "agent"]
         rows = [
             AgentRow(
@@ -47,21 +47,23 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
                 int(stats.get(f"run count {each.name}", 0)),
                 int(stats.get(f"mean_us {each.name}", 0)),
                 names.count(each.name),
-                services.roster.waiting(each.name) if each.remote else 0,
+                services.connection_list.waiting(each.name) if each.remote else 0,
             )
             for each in sorted(services.catalog.all().values(), key=lambda each: each.name)
             if not each.name.startswith("_")
         ]
         unknown = sorted(set(names) - {row.capability.name for row in rows})
-        return desk.page(
+        return view.page(
             "agents",
             rows=rows,
             connected=connected,
             unknown=unknown,
             tools=_tools(
-                stats, services.roster.published_tools(), Counter(each.tool for each in decided(desk))
+                stats,
+                services.connection_list.published_tools(),
+                Counter(each.tool for each in decided(view)),
             ),
-            queue=services.roll_call.read(),
+            queue=services.queue_status.read(),
             listings=services.listings.all(),
             warnings=services.listings.warnings(),
         )

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from worker.core.states import State
-from worker.doors.dashboard_desk import Desk
 from worker.doors.dashboard_format import Format
+from worker.doors.dashboard_view import DashboardView
 from worker.doors.ops import CLOCK_SECONDS
 from worker.payments.journal import Snapshot
 from worker.payments.leg import LegKind
-from worker.queue.roll_call import QueueStanding
+from worker.queue.queue_status import QueueStatus
 from worker.remote.waits import APPROVAL, OpenWait, approval_reasons, open_waits
 
 # Of each kind this many are listed; the page behind has them all.
@@ -38,24 +38,24 @@ class Item:
     button: Button | None = field(default=None)
 
 
-def attention(desk: Desk, found: Snapshot, queue: QueueStanding, show: Format) -> list[Item]:
+def attention(view: DashboardView, found: Snapshot, queue: QueueStatus, show: Format) -> list[Item]:
     """Money first, then what waits for a decision, then what is about to break."""
     items = [
-        *_payments(desk, found, show),
-        *_transfers(desk, show),
-        *_approvals(desk, show),
-        *_processes(desk, queue, show),
-        *_legs(desk, show),
-        *_webhooks(desk, show),
-        *(Item("warn", "Listing", text, "/agents") for text in desk.services.listings.warnings()),
-        *_doctor(desk),
+        *_payments(view, found, show),
+        *_transfers(view, show),
+        *_approvals(view, show),
+        *_processes(view, queue, show),
+        *_legs(view, show),
+        *_webhooks(view, show),
+        *(Item("warn", "Listing", text, "/agents") for text in view.services.listings.warnings()),
+        *_doctor(view),
     ]
     return sorted(items, key=lambda item: item.level != "bad")
 
 
-def _payments(desk: Desk, found: Snapshot, show: Format) -> Iterator[Item]:
+def _payments(view: DashboardView, found: Snapshot, show: Format) -> Iterator[Item]:
     titles = {"unknown": "Unknown payment", "unproven": "Unproven payment", "presumed": "Presumed payment"}
-    waiting = [each for each in desk.services.unresolved.payments(found.books) if each.standing in titles]
+    waiting = [each for each in view.services.unresolved.payments(found.books) if each.standing in titles]
     for each in waiting[:MOST]:
         row = each.row
         level = "warn" if each.standing == "presumed" else "bad"
@@ -67,8 +67,8 @@ def _payments(desk: Desk, found: Snapshot, show: Format) -> Iterator[Item]:
         )
 
 
-def _transfers(desk: Desk, show: Format) -> Iterator[Item]:
-    transfers = desk.services.unresolved.transfers()
+def _transfers(view: DashboardView, show: Format) -> Iterator[Item]:
+    transfers = view.services.unresolved.transfers()
     for each in transfers[:MOST]:
         detail = f"{show.usd(each.amount)} USDC from {show.short(each.payer)}, {show.ago(each.time_us)}"
         yield Item("bad", "Money that no payment explains", detail, "/money#found")
@@ -76,27 +76,27 @@ def _transfers(desk: Desk, show: Format) -> Iterator[Item]:
         yield Item("bad", "More found money", f"{len(transfers) - MOST} more transfers", "/money#found")
 
 
-def _approvals(desk: Desk, show: Format) -> Iterator[Item]:
-    services = desk.services
+def _approvals(view: DashboardView, show: Format) -> Iterator[Item]:
+    services = view.services
     blocked = services.store.page(services.store.keys.by_state(State.BLOCKED), cursor=None, most=50)
     waits = [(wait, at) for id, at in blocked for wait in open_waits(services.remote_store, id)]
     wanted = [(wait, at) for wait, at in waits if wait.reason == APPROVAL]
     for wait, at in wanted[:MOST]:
         where = f"/executions/{wait.execution}"
         fields = {"action": "approve", "step": wait.ref, "back": "/dashboard"}
-        detail = f"{_arguments(desk, wait, show)} for {show.short(wait.execution)}, created {show.ago(at)}"
+        detail = f"{_arguments(view, wait, show)} for {show.short(wait.execution)}, created {show.ago(at)}"
         yield Item("warn", f"Approval of {wait.tool}", detail, where, Button("Approve", where, fields))
     if len(wanted) > MOST:
         yield Item("warn", "More approvals", f"{len(wanted) - MOST} more wait", "/executions?status=blocked")
 
 
-def _arguments(desk: Desk, wait: OpenWait, show: Format) -> str:
+def _arguments(view: DashboardView, wait: OpenWait, show: Format) -> str:
     """With what the tool would be called: nobody approves unseen."""
-    asked = approval_reasons(desk.services.executions.events(wait.execution)).get(wait.ref, {})
+    asked = approval_reasons(view.services.executions.events(wait.execution)).get(wait.ref, {})
     return show.line(asked.get("arguments")) if asked.get("arguments") is not None else "long arguments"
 
 
-def _processes(desk: Desk, queue: QueueStanding, show: Format) -> Iterator[Item]:
+def _processes(view: DashboardView, queue: QueueStatus, show: Format) -> Iterator[Item]:
     newest = min((each.age_us for each in queue.clocks), default=None)
     if newest is None or newest > CLOCK_SECONDS * 1e6:
         yield Item(
@@ -106,15 +106,15 @@ def _processes(desk: Desk, queue: QueueStanding, show: Format) -> Iterator[Item]
     if idle:
         detail = f"no process takes work from: {', '.join(idle)}"
         yield Item("bad", "Work stands still", detail, "/executions?status=pending")
-    if sum(queue.depths.values()) >= desk.services.settings.queue_limit:
+    if sum(queue.depths.values()) >= view.services.settings.queue_limit:
         yield Item("bad", "The queue is full", "new work is refused", "/executions?status=pending")
     elif queue.oldest_us > 60_000_000:
         detail = f"the oldest has waited {show.seconds(queue.oldest_us)}"
         yield Item("warn", "Work waits long", detail, "/executions?status=pending")
 
 
-def _legs(desk: Desk, show: Format) -> Iterator[Item]:
-    legs = desk.services.unresolved.legs()
+def _legs(view: DashboardView, show: Format) -> Iterator[Item]:
+    legs = view.services.unresolved.legs()
     for each in [leg for leg in legs if leg.keeps_failing][:MOST]:
         detail = f"{show.usd(each.amount)} USDC: {each.code or each.cause or each.state}"
         yield Item("bad", f"A {each.name.kind} keeps failing", detail, "/money#legs")
@@ -124,8 +124,8 @@ def _legs(desk: Desk, show: Format) -> Iterator[Item]:
         yield Item("warn", f"{len(due)} refund{'s' if len(due) > 1 else ''} due", detail, "/money#legs")
 
 
-def _webhooks(desk: Desk, show: Format) -> Iterator[Item]:
-    hosts = desk.services.outbox.failing()
+def _webhooks(view: DashboardView, show: Format) -> Iterator[Item]:
+    hosts = view.services.outbox.failing()
     for each in hosts[:MOST]:
         detail = f"{each.failures} failed since {show.when(each.since)}, the last {show.ago(each.last)}"
         yield Item("warn", f"Webhooks to {each.host} fail", detail, "/webhooks")
@@ -133,8 +133,8 @@ def _webhooks(desk: Desk, show: Format) -> Iterator[Item]:
         yield Item("warn", "More webhooks fail", f"{len(hosts) - MOST} more hosts", "/webhooks")
 
 
-def _doctor(desk: Desk) -> Iterator[Item]:
-    for each in desk.services.doctor_record.read().troubles:
+def _doctor(view: DashboardView) -> Iterator[Item]:
+    for each in view.services.doctor_record.read().troubles:
         # Unknown: a hosted store hides it; nobody can do anything about that.
         if each.level != "unknown" and each.name != "money":
             level = "bad" if each.level == "wrong" else "warn"

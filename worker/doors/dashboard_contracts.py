@@ -9,7 +9,7 @@ from flask import Blueprint, Response, request
 
 from worker.contracts.book import Contract
 from worker.core.errors import NotFound
-from worker.doors.dashboard_desk import Desk
+from worker.doors.dashboard_view import DashboardView
 from worker.engine.listing import Filter
 
 PAGE = 50
@@ -18,36 +18,36 @@ DOORS = ("hire", "buy")
 _HIDDEN = "(hidden: it opens the task)"
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/contracts")
     def contracts() -> Response:
-        services = desk.services
+        services = view.services
         door = request.args.get("door", "hire")
         door = door if door in DOORS else "hire"
         page = services.executions.page(Filter(door=door), cursor=request.args.get("cursor", ""), limit=PAGE)
         more = urlencode({"door": door, "cursor": page.next_cursor}) if page.next_cursor else ""
-        return desk.page(
+        return view.page(
             "contracts",
             door=door,
             doors=DOORS,
             bought=page.executions,
             briefs=services.payment_briefs.of([each.id for each in page.executions]),
             next=more,
-            unpaid=services.shelf.unpaid(),
-            unpaid_count=services.shelf.count_unpaid(),
+            unpaid=services.contract_list.unpaid(),
+            unpaid_count=services.contract_list.count_unpaid(),
         )
 
     @blueprint.get("/contracts/<ref>")
     def contract(ref: str) -> Response:
-        found = desk.services.shelf.get(ref)
+        found = view.services.contract_list.get(ref)
         if found is None:
             raise NotFound("no contract has this reference")
         execution = found.execution
-        return desk.page(
+        return view.page(
             "contract",
             contract=found,
             document=_shown(found),
-            briefs=desk.services.payment_briefs.of([execution]) if execution else {},
+            briefs=view.services.payment_briefs.of([execution]) if execution else {},
         )
 
 

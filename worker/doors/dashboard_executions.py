@@ -12,8 +12,8 @@ from worker.core.errors import BadRequest, Conflict
 from worker.core.states import State
 from worker.delivery.outbound import redact
 from worker.delivery.webhooks import hooks_of
-from worker.doors.dashboard_desk import Desk
 from worker.doors.dashboard_timeline import timeline
+from worker.doors.dashboard_view import DashboardView
 from worker.engine.events import Event
 from worker.engine.failure_causes import failure_causes
 from worker.engine.listing import Filter, Page
@@ -29,43 +29,43 @@ _FILTERS = ("status", "agent", "door", "label", "contract")
 _MOST_EVENTS = 1_000
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/executions")
     def executions() -> Response:
         given = {name: request.args.get(name, "").strip() for name in _FILTERS}
-        page = _page(desk, given, request.args.get("cursor", ""))
+        page = _page(view, given, request.args.get("cursor", ""))
         more = {name: value for name, value in given.items() if value} | {"cursor": page.next_cursor}
-        return desk.page(
+        return view.page(
             "executions",
             given=given,
             executions=page.executions,
-            briefs=desk.services.payment_briefs.of([each.id for each in page.executions]),
+            briefs=view.services.payment_briefs.of([each.id for each in page.executions]),
             next=urlencode(more) if page.next_cursor else "",
             first=not request.args.get("cursor"),
             states=[*State],
             doors=DOORS,
-            agents=sorted(desk.services.catalog.all()),
+            agents=sorted(view.services.catalog.all()),
         )
 
     @blueprint.get("/executions/<id>")
     def execution(id: str) -> Response:
-        shown = _shown(desk, desk.services.executions.get(id))
+        shown = _shown(view, view.services.executions.get(id))
         seen = shown["more_events"] + len(shown["events"])
-        return desk.page("execution", live=f"/executions/{id}/stream?seen={seen}", **shown)
+        return view.page("execution", live=f"/executions/{id}/stream?seen={seen}", **shown)
 
     @blueprint.post("/executions/<id>")
     def decide_execution(id: str) -> Response:
         actions = {"cancel": _cancel, "signal": _signal, "approve": _approve, "deny": _approve}
-        action = actions.get(desk.text("action"))
+        action = actions.get(view.text("action"))
         if action is None:
             raise BadRequest("this is no decision about an execution", field="action", expected=[*actions])
-        return action(desk, desk.services.executions.get(id).id)
+        return action(view, view.services.executions.get(id).id)
 
 
-def _page(desk: Desk, given: dict[str, str], cursor: str) -> Page:
-    services = desk.services
+def _page(view: DashboardView, given: dict[str, str], cursor: str) -> Page:
+    services = view.services
     if given["contract"]:
-        contract = services.book.find(given["contract"]) or services.shelf.get(given["contract"])
+        contract = services.book.find(given["contract"]) or services.contract_list.get(given["contract"])
         found = services.executions.many([contract.execution]) if contract and contract.execution else []
         return Page(found, "")
     if given["status"] and given["status"] not in tuple(State):
@@ -76,8 +76,8 @@ def _page(desk: Desk, given: dict[str, str], cursor: str) -> Page:
     return services.executions.page(wanted, cursor=cursor, limit=PAGE)
 
 
-def _shown(desk: Desk, execution: Execution) -> dict[str, Any]:
-    services = desk.services
+def _shown(view: DashboardView, execution: Execution) -> dict[str, Any]:
+    services = view.services
     events = services.executions.events(execution.id, limit=_MOST_EVENTS)
     blocked = execution.state is State.BLOCKED
     return {
@@ -90,7 +90,7 @@ def _shown(desk: Desk, execution: Execution) -> dict[str, Any]:
         "causes": failure_causes(services.store.steps(execution.id)),
         "input": _content(lambda: services.executions.input(execution)),
         "output": _content(lambda: services.executions.output(execution)),
-        "files": _files(desk, execution),
+        "files": _files(view, execution),
         "said": _said(events),
         "money": services.ledger.money(execution.id),
         "receipts": services.leg_books.receipts,
@@ -109,46 +109,46 @@ def _content(read: Any) -> Any:
         return "(cannot be read now)"
 
 
-def _files(desk: Desk, execution: Execution) -> list[dict[str, Any]]:
+def _files(view: DashboardView, execution: Execution) -> list[dict[str, Any]]:
     """Deliverables with their addresses; the seeker's rules say when they open."""
     if execution.state is State.COMPLETED and execution.result:
-        return desk.services.deliverables.shown(execution).deliverables
-    return [] if execution.state.terminal else desk.services.deliverables.ready(execution)
+        return view.services.deliverables.shown(execution).deliverables
+    return [] if execution.state.terminal else view.services.deliverables.ready(execution)
 
 
 def _said(events: list[Event]) -> str:
     return "".join(str(event.data().get("text", "")) for event in events if event.kind == "output.chunk")
 
 
-def _cancel(desk: Desk, id: str) -> Response:
-    reason = desk.text("reason", most=500) or "cancelled by the operator"
-    with desk.change("cancel", f"execution {id}", reason) as change:
-        desk.services.executions.cancel(id, reason)
-    return desk.back_with(change)
+def _cancel(view: DashboardView, id: str) -> Response:
+    reason = view.text("reason", most=500) or "cancelled by the operator"
+    with view.change("cancel", f"execution {id}", reason) as change:
+        view.services.executions.cancel(id, reason)
+    return view.back_with(change)
 
 
-def _signal(desk: Desk, id: str) -> Response:
-    kind, text = desk.text("signal", required=True, most=256), desk.text("payload") or "null"
+def _signal(view: DashboardView, id: str) -> Response:
+    kind, text = view.text("signal", required=True, most=256), view.text("payload") or "null"
     try:
         payload = json.loads(text)
     except ValueError as fault:
         raise BadRequest(
             "the payload is not JSON", field="payload", expected="JSON, such as null or {}"
         ) from fault
-    with desk.change("signal", f"execution {id}", f"{kind} {text}") as change:
-        desk.services.executions.signal(id, kind, payload)
-    return desk.back_with(change)
+    with view.change("signal", f"execution {id}", f"{kind} {text}") as change:
+        view.services.executions.signal(id, kind, payload)
+    return view.back_with(change)
 
 
-def _approve(desk: Desk, id: str) -> Response:
-    approved, step = desk.text("action") == "approve", desk.text("step", required=True, most=256)
-    reason = desk.text("reason", required=not approved, most=500)
+def _approve(view: DashboardView, id: str) -> Response:
+    approved, step = view.text("action") == "approve", view.text("step", required=True, most=256)
+    reason = view.text("reason", required=not approved, most=500)
     decision = {"step_id": step, "approved": approved, **({"reason": reason} if reason else {})}
-    waiting = {wait.ref: wait.tool for wait in open_waits(desk.services.remote_store, id)}
-    with desk.change(
+    waiting = {wait.ref: wait.tool for wait in open_waits(view.services.remote_store, id)}
+    with view.change(
         "approve" if approved else "deny", f"execution {id}", f"{waiting.get(step, step)} {reason}"
     ) as change:
         if step not in waiting:
             raise Conflict("this step does not wait any more", advice="Look at its events.")
-        desk.services.executions.signal(id, STEP_APPROVE, decision)
-    return desk.back_with(change)
+        view.services.executions.signal(id, STEP_APPROVE, decision)
+    return view.back_with(change)

@@ -9,7 +9,7 @@ from itertools import chain
 from flask import Blueprint, Response, request
 
 from worker.doors.answers import SSE_HEADERS, whole
-from worker.doors.dashboard_desk import Desk
+from worker.doors.dashboard_view import DashboardView
 from worker.doors.hangup import bound_writes
 from worker.doors.stream_places import StreamPlaces
 from worker.store.outage import StoreError, note
@@ -23,7 +23,7 @@ _MOST = 100
 _CALM_SECONDS = 0.5
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     places = StreamPlaces(most=_MOST, of_one_task=_MOST)
 
     def stream(name: str, changes: Iterator[str]) -> Response:
@@ -36,17 +36,17 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
     @blueprint.get("/stream")
     def live() -> Response:
         """Says when anything that the overview counts has changed."""
-        watcher, seen = desk.services.watcher, request.args.get("seen", "")
-        return stream("live", _changes(desk.services.pulse.read, lambda: watcher.closed, seen))
+        watcher, seen = view.services.watcher, request.args.get("seen", "")
+        return stream("live", _changes(view.services.pulse.read, lambda: watcher.closed, seen))
 
     @blueprint.get("/executions/<id>/stream")
     def live_execution(id: str) -> Response:
         """Says when the log of one execution has grown."""
-        pulse, watcher = desk.services.pulse, desk.services.watcher
-        known = desk.services.executions.get(id).id
+        pulse, watcher = view.services.pulse, view.services.watcher
+        known = view.services.executions.get(id).id
         after = _changes(lambda: pulse.read_one(known), lambda: watcher.closed)
         seen = whole(request.args.get("seen", ""), 0)
-        return stream(f"execution {id}", chain(_growth(desk, known, seen), after))
+        return stream(f"execution {id}", chain(_growth(view, known, seen), after))
 
 
 def _changes(read: Callable[[], str], closed: Callable[[], bool], seen: str = "") -> Iterator[str]:
@@ -69,10 +69,10 @@ def _changes(read: Callable[[], str], closed: Callable[[], bool], seen: str = ""
         time.sleep(_LOOK_SECONDS)
 
 
-def _growth(desk: Desk, id: str, seen: int) -> Iterator[str]:
+def _growth(view: DashboardView, id: str, seen: int) -> Iterator[str]:
     """One event for each batch of the log, until its end."""
     yield "retry: 5000\n\n"
-    for batch in desk.services.executions.follow(id, seen):
+    for batch in view.services.executions.follow(id, seen):
         if batch:
             yield "event: change\ndata: \n\n"
             time.sleep(_CALM_SECONDS)

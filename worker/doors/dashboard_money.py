@@ -15,8 +15,8 @@ from worker.core.errors import BadRequest, NotFound
 from worker.core.ids import is_id
 from worker.doors.answers import whole
 from worker.doors.dashboard_charts import WIDE, BarChart, stacked
-from worker.doors.dashboard_desk import Desk
 from worker.doors.dashboard_format import exact
+from worker.doors.dashboard_view import DashboardView
 from worker.payments.found import FoundTransfer
 from worker.payments.journal import GROUPS, Snapshot
 from worker.payments.leg import LegKey
@@ -24,7 +24,7 @@ from worker.payments.payment import Payment
 from worker.payments.refunds import REASONS
 from worker.payments.report import Totals, imbalances
 from worker.payments.unresolved import UnresolvedPayment
-from worker.queue.errands import REFUSED, SETTLED
+from worker.queue.deferred_calls import REFUSED, SETTLED
 
 MOST_GROUPS = 60
 MOST_PAYMENTS = 50
@@ -40,22 +40,22 @@ class Evidence:
     asked: str
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/money")
     def money() -> Response:
-        services = desk.services
+        services = view.services
         found = services.journal.snapshot()
         by = request.args.get("by", "day")
         by = by if by in GROUPS else "day"
-        groups = _newest(by, grouped(desk, found, by))
+        groups = _newest(by, grouped(view, found, by))
         unresolved = [*services.unresolved.payments(found.books)]
-        return desk.page(
+        return view.page(
             "money",
             totals=found.books.totals(),
             counters=found.counters,
             wrong=imbalances(found.books, found.counters, found.gathered),
             strays=found.books.strays,
-            unresolved=[_evidence(desk, each) for each in unresolved[:MOST_PAYMENTS]],
+            unresolved=[_evidence(view, each) for each in unresolved[:MOST_PAYMENTS]],
             left_out=max(0, len(unresolved) - MOST_PAYMENTS),
             transfers=services.found_decisions.found.listed(),
             legs=services.unresolved.legs(),
@@ -75,8 +75,8 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
         by = request.args.get("by", "day")
         if by not in GROUPS:
             raise BadRequest("this is no way to group payments", field="by", expected=[*GROUPS])
-        found = desk.services.journal.snapshot()
-        text = as_csv(by, grouped(desk, found, by))
+        found = view.services.journal.snapshot()
+        text = as_csv(by, grouped(view, found, by))
         response = Response(text, mimetype="text/csv")
         response.headers["Content-Disposition"] = f'attachment; filename="money-by-{by}.csv"'
         response.headers["Cache-Control"] = "private, no-store"
@@ -93,14 +93,14 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
             "give back": _found,
             "dismiss": _found,
         }
-        action = actions.get(desk.text("action"))
+        action = actions.get(view.text("action"))
         if action is None:
             raise BadRequest("this is no decision about money", field="action", expected=[*actions])
-        return action(desk)
+        return action(view)
 
 
-def grouped(desk: Desk, found: Snapshot, by: str) -> dict[str, Totals]:
-    return found.books.grouped(desk.services.journal.grouping(by, found.books))
+def grouped(view: DashboardView, found: Snapshot, by: str) -> dict[str, Totals]:
+    return found.books.grouped(view.services.journal.grouping(by, found.books))
 
 
 def as_csv(by: str, groups: dict[str, Totals]) -> str:
@@ -130,14 +130,14 @@ def _chart(groups: dict[str, Totals]) -> BarChart:
     )
 
 
-def _evidence(desk: Desk, each: UnresolvedPayment) -> Evidence:
-    services, row = desk.services, each.row
+def _evidence(view: DashboardView, each: UnresolvedPayment) -> Evidence:
+    services, row = view.services, each.row
     money = services.ledger.money(row.id)
     payment = money.payment(row.number) if money else None
     payload = json.loads(services.ledger.payload(row.id, row.number)[0]) if payment else {}
     authorization = payload.get("payload", {}).get("authorization", {})
     subject = _subject(row.id, row.number)
-    asked = next((errand.kind for errand in services.errands.waiting() if errand.subject == subject), "")
+    asked = next((call.kind for call in services.deferred_calls.waiting() if call.subject == subject), "")
     return Evidence(each, payment, str(authorization.get("nonce", "")), asked)
 
 
@@ -145,67 +145,67 @@ def _subject(id: str, number: int) -> str:
     return f"payment {number} of execution {id}"
 
 
-def _number(desk: Desk) -> int:
-    number = whole(desk.text("number", required=True, most=10), 0)
+def _number(view: DashboardView) -> int:
+    number = whole(view.text("number", required=True, most=10), 0)
     if not number:
         raise BadRequest("this is no number of a payment", field="number", expected="1, 2, 3, ...")
     return number
 
 
-def _resolve(desk: Desk) -> Response:
+def _resolve(view: DashboardView) -> Response:
     """Leaves the decision to the clock, which asks the chain first; the journal has its outcome."""
-    id, number, action = desk.execution_id(), _number(desk), desk.text("action")
-    subject, transaction = _subject(id, number), desk.text("transaction", most=80)
-    money = desk.services.ledger.money(id)
+    id, number, action = view.execution_id(), _number(view), view.text("action")
+    subject, transaction = _subject(id, number), view.text("transaction", most=80)
+    money = view.services.ledger.money(id)
     if money is None or money.payment(number) is None:
         raise NotFound("there is no such payment")
     if action == "settled" and not transaction:
         raise BadRequest(
             "the transaction is missing", field="transaction", expected="its hash, 0x and 64 hex digits"
         )
-    with desk.change(f"resolve as {action}", subject, transaction) as change:
-        who, errands = desk.visitor.name, desk.services.errands
+    with view.change(f"resolve as {action}", subject, transaction) as change:
+        who, calls = view.visitor.name, view.services.deferred_calls
         if action == "settled":
-            errands.ask(SETTLED, who, subject, id=id, number=str(number), transaction=transaction)
+            calls.ask(SETTLED, who, subject, id=id, number=str(number), transaction=transaction)
         else:
-            errands.ask(REFUSED, who, subject, id=id, number=str(number))
+            calls.ask(REFUSED, who, subject, id=id, number=str(number))
         change.outcome = "done: the clock asks the chain and then decides"
-    return desk.back_with(change)
+    return view.back_with(change)
 
 
-def _refund(desk: Desk) -> Response:
-    id, reason, text = desk.execution_id(), desk.text("reason", required=True), desk.text("amount", most=30)
+def _refund(view: DashboardView) -> Response:
+    id, reason, text = view.execution_id(), view.text("reason", required=True), view.text("amount", most=30)
     if reason not in REASONS:
         raise BadRequest("this is no reason for a refund", field="reason", expected=[*REASONS])
     amount = to_atomic(text, field="amount") if text else None
-    with desk.change("refund", f"execution {id}", f"{text or 'all that is left'}, {reason}") as change:
-        change.outcome = f"done: {desk.services.refunds.owe(id, _number(desk), amount, reason)}"
-    return desk.back_with(change)
+    with view.change("refund", f"execution {id}", f"{text or 'all that is left'}, {reason}") as change:
+        change.outcome = f"done: {view.services.refunds.owe(id, _number(view), amount, reason)}"
+    return view.back_with(change)
 
 
-def _retry(desk: Desk) -> Response:
-    member = desk.text("leg", required=True, most=200)
+def _retry(view: DashboardView) -> Response:
+    member = view.text("leg", required=True, most=200)
     leg = LegKey.parse(member) if len(member.split(" ")) == 3 else None
     if leg is None:
         raise BadRequest("this is no leg", field="leg")
-    with desk.change("retry leg", member) as change:
-        change.outcome = f"done: {desk.services.refunds.retry(leg)}"
-    return desk.back_with(change)
+    with view.change("retry leg", member) as change:
+        change.outcome = f"done: {view.services.refunds.retry(leg)}"
+    return view.back_with(change)
 
 
-def _found(desk: Desk) -> Response:
+def _found(view: DashboardView) -> Response:
     """Binds, gives back or dismisses a transfer that no payment explains."""
-    decisions, action = desk.services.found_decisions, desk.text("action")
-    transaction = desk.text("transaction", required=True, most=80)
-    listed = decisions.find(transaction, whole(desk.text("log_index", required=True, most=10), 0))
-    wanted = desk.text("to", most=300) if action == "bind" else ""
-    with desk.change(f"{action} found money", f"transfer {transaction} {listed.log_index}", wanted) as change:
-        change.outcome = f"done: {_decided(desk, listed, action, wanted)}"
-    return desk.back_with(change)
+    decisions, action = view.services.found_decisions, view.text("action")
+    transaction = view.text("transaction", required=True, most=80)
+    listed = decisions.find(transaction, whole(view.text("log_index", required=True, most=10), 0))
+    wanted = view.text("to", most=300) if action == "bind" else ""
+    with view.change(f"{action} found money", f"transfer {transaction} {listed.log_index}", wanted) as change:
+        change.outcome = f"done: {_decided(view, listed, action, wanted)}"
+    return view.back_with(change)
 
 
-def _decided(desk: Desk, listed: FoundTransfer, action: str, wanted: str) -> str:
-    decisions: Any = desk.services.found_decisions
+def _decided(view: DashboardView, listed: FoundTransfer, action: str, wanted: str) -> str:
+    decisions: Any = view.services.found_decisions
     if action == "dismiss":
         decisions.dismiss(listed)
         return "dismissed"
@@ -214,7 +214,7 @@ def _decided(desk: Desk, listed: FoundTransfer, action: str, wanted: str) -> str
         return f"{exact(listed.amount)} USDC refund to {listed.payer} queued"
     if is_id(wanted):
         return f"settled: {decisions.bind_to_execution(listed, wanted)}"
-    contract = desk.services.book.find(wanted) or desk.services.shelf.get(wanted)
+    contract = view.services.book.find(wanted) or view.services.contract_list.get(wanted)
     if contract is None:
         raise NotFound("no execution and no contract has this id")
     decisions.bind_to_contract(listed, contract)

@@ -9,8 +9,8 @@ from flask import Blueprint, Response, request
 from worker.core.states import State
 from worker.doors.dashboard_attention import attention
 from worker.doors.dashboard_charts import BarChart, stacked
-from worker.doors.dashboard_desk import Desk
 from worker.doors.dashboard_format import Format
+from worker.doors.dashboard_view import DashboardView
 from worker.engine.activity import Bucket, success_rate
 from worker.engine.events import iso
 from worker.engine.listing import Filter
@@ -42,19 +42,19 @@ _NEWEST = 8
 _DAYS = 30
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/", strict_slashes=False)
     def overview() -> Response:
-        services = desk.services
+        services = view.services
         now = services.store.now()
         show = Format(now)
         stretch = STRETCHES.get(request.args.get("over", ""), STRETCHES["day"])
         buckets = services.activity.over_time(*stretch.around(now), stretch.buckets)
-        found, queue = services.journal.snapshot(), services.roll_call.read()
+        found, queue = services.journal.snapshot(), services.queue_status.read()
         days = newest_days(found.books, now, _DAYS)
-        return desk.page(
+        return view.page(
             "overview",
-            items=attention(desk, found, queue, show),
+            items=attention(view, found, queue, show),
             stretches=STRETCHES,
             stretch=stretch,
             total=sum(each.total for each in buckets),
@@ -64,7 +64,7 @@ def add(blueprint: Blueprint, desk: Desk) -> None:
             counts=services.activity.counts(),
             recent=services.activity.recent(),
             queue=queue,
-            connected=services.roster.connected(),
+            connected=services.connection_list.connected(),
             today=[*days.values()][-1],
             month=_sum(days),
             days=days,

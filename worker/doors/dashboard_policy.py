@@ -11,7 +11,7 @@ from flask import Blueprint, Response, request
 
 from worker.core.errors import BadRequest
 from worker.doors.answers import whole
-from worker.doors.dashboard_desk import Desk
+from worker.doors.dashboard_view import DashboardView
 from worker.engine.events import Event, Kind
 from worker.engine.listing import Filter
 from worker.policy.judge import Condition, Explanation, PolicyCall, explain
@@ -38,31 +38,31 @@ class Decided:
     recorded: bool
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/policy")
     def policy() -> Response:
-        rules = desk.services.policy
+        rules = view.services.policy
         asked, problem, found = dict(request.args), "", None
         if asked.get("tool"):
             try:
-                found = explain(rules, _call(desk, asked))
+                found = explain(rules, _call(view, asked))
             except BadRequest as fault:
                 problem = fault.message
         sets = {**rules.agents, **({"all others": rules.others} if rules.others else {})}
-        return desk.page(
+        return view.page(
             "policy",
-            file=desk.services.settings.policy,
+            file=view.services.settings.policy,
             sets=sets,
             conditions=conditions,
-            decided=decided(desk)[:_SHOWN],
+            decided=decided(view)[:_SHOWN],
             asked=asked,
             problem=problem,
             found=found,
-            agents=sorted(each for each in desk.services.catalog.all() if not each.startswith("_")),
+            agents=sorted(each for each in view.services.catalog.all() if not each.startswith("_")),
         )
 
 
-def _call(desk: Desk, asked: dict[str, str]) -> PolicyCall:
+def _call(view: DashboardView, asked: dict[str, str]) -> PolicyCall:
     try:
         arguments = json.loads(asked.get("arguments") or "null")
     except ValueError as fault:
@@ -75,23 +75,23 @@ def _call(desk: Desk, asked: dict[str, str]) -> PolicyCall:
         labels={name.strip(): value.strip() for name, _, value in pairs},
         step_count=whole(asked.get("steps", ""), 0),
         age_ms=whole(asked.get("age", ""), 0) * 1000,
-        now_us=desk.services.store.now(),
+        now_us=view.services.store.now(),
     )
 
 
-def decided(desk: Desk) -> list[Decided]:
+def decided(view: DashboardView) -> list[Decided]:
     """The newest decisions in the logs of the newest executions that called a tool."""
-    services = desk.services
+    services = view.services
     newest = services.executions.page(Filter(), limit=_EXAMINED).executions
     agents = {each.id: each.agent for each in newest}
     found: list[Decided] = []
     for id in services.store.having_steps([*agents])[:_LOGS]:
         events = services.executions.events(id, limit=500)
-        found += _of_log(desk, id, agents[id], events)
+        found += _of_log(view, id, agents[id], events)
     return sorted(found, key=lambda each: -each.at)
 
 
-def _of_log(desk: Desk, id: str, agent: str, events: list[Event]) -> Iterator[Decided]:
+def _of_log(view: DashboardView, id: str, agent: str, events: list[Event]) -> Iterator[Decided]:
     approvals = {event.step_id for event in events if event.kind == Kind.STEP_APPROVAL_REQUIRED}
     for event in events:
         kind = _DECISIONS.get(Kind(event.kind)) if event.kind in _DECISIONS else None
@@ -100,15 +100,15 @@ def _of_log(desk: Desk, id: str, agent: str, events: list[Event]) -> Iterator[De
         data = event.data()
         tool, rule = str(data.get("tool_id", "")), data.get("rule_id")
         yield Decided(
-            event.at, id, agent, tool, kind, str(rule) if rule else _rule_now(desk, agent, data), bool(rule)
+            event.at, id, agent, tool, kind, str(rule) if rule else _rule_now(view, agent, data), bool(rule)
         )
 
 
-def _rule_now(desk: Desk, agent: str, data: dict[str, Any]) -> str:
+def _rule_now(view: DashboardView, agent: str, data: dict[str, Any]) -> str:
     call = PolicyCall(
-        agent, str(data.get("tool_id", "")), data.get("arguments"), now_us=desk.services.store.now()
+        agent, str(data.get("tool_id", "")), data.get("arguments"), now_us=view.services.store.now()
     )
-    found: Explanation = explain(desk.services.policy, call)
+    found: Explanation = explain(view.services.policy, call)
     return found.decision.rule_id
 
 

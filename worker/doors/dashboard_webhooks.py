@@ -11,7 +11,7 @@ from worker.delivery.outbound import redact
 from worker.delivery.outbox import Notice, NoticeHistory
 from worker.delivery.webhooks import hooks_of
 from worker.doors.answers import whole
-from worker.doors.dashboard_desk import Desk
+from worker.doors.dashboard_view import DashboardView
 from worker.engine.listing import Filter
 
 _EXAMINED, _SHOWN = 200, 25
@@ -25,38 +25,38 @@ class Delivery:
     url: str
 
 
-def add(blueprint: Blueprint, desk: Desk) -> None:
+def add(blueprint: Blueprint, view: DashboardView) -> None:
     @blueprint.get("/webhooks")
     def webhooks() -> Response:
-        outbox = desk.services.outbox
+        outbox = view.services.outbox
         pending = outbox.pending()
-        newest = desk.services.executions.page(Filter(), limit=_EXAMINED).executions
+        newest = view.services.executions.page(Filter(), limit=_EXAMINED).executions
         ids = dict.fromkeys([*(each.execution for each in pending), *(each.id for each in newest)])
         having = outbox.having([*ids])[:_SHOWN]
-        return desk.page(
+        return view.page(
             "webhooks",
             hosts=outbox.failing(),
             pending=len(pending),
-            deliveries=[each for id in having for each in deliveries(desk, id)],
+            deliveries=[each for id in having for each in deliveries(view, id)],
         )
 
     @blueprint.post("/webhooks")
     def resend() -> Response:
-        id, kind = desk.execution_id(), desk.text("kind", required=True, most=40)
-        hook = whole(desk.text("hook", required=True, most=4), 0)
-        desk.services.executions.get(id)
-        with desk.change("resend webhook", f"execution {id}", f"{kind} to webhook {hook}") as change:
-            if " " in kind or not desk.services.outbox.resend(Notice(id, kind, hook)):
+        id, kind = view.execution_id(), view.text("kind", required=True, most=40)
+        hook = whole(view.text("hook", required=True, most=4), 0)
+        view.services.executions.get(id)
+        with view.change("resend webhook", f"execution {id}", f"{kind} to webhook {hook}") as change:
+            if " " in kind or not view.services.outbox.resend(Notice(id, kind, hook)):
                 raise NotFound("there is no such notice")
             change.outcome = "done: queued for delivery"
-        return desk.back_with(change)
+        return view.back_with(change)
 
 
-def deliveries(desk: Desk, id: str) -> list[Delivery]:
+def deliveries(view: DashboardView, id: str) -> list[Delivery]:
     """All notices of an execution."""
-    found = desk.services.executions.many([id])
+    found = view.services.executions.many([id])
     urls = [redact(hook.url) for hook in hooks_of(found[0])] if found else []
     return [
         Delivery(each, urls[each.notice.hook] if each.notice.hook < len(urls) else "")
-        for each in desk.services.outbox.journal(id)
+        for each in view.services.outbox.journal(id)
     ]

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from worker.capabilities.catalog import Catalog
 from worker.contracts.book import ContractBook
-from worker.contracts.shelf import ContractShelf
+from worker.contracts.contract_list import ContractList
 from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
 from worker.delivery.outbox import Outbox
@@ -32,10 +32,10 @@ from worker.payments.listings import ListingBook
 from worker.payments.refunds import Refunds
 from worker.payments.unresolved import UnresolvedMoney
 from worker.policy.judge import Policy
-from worker.queue.errands import Errands
-from worker.queue.roll_call import RollCall
+from worker.queue.deferred_calls import DeferredCalls
+from worker.queue.queue_status import QueueStatusReader
+from worker.remote.connection_list import ConnectionList
 from worker.remote.intents import Intents
-from worker.remote.roster import Roster
 from worker.remote.runners import Runners
 from worker.remote.store import RemoteStore
 from worker.remote.streams import RemoteStreams
@@ -147,7 +147,7 @@ class DashboardServices(Protocol):
     def catalog(self) -> Catalog: ...
 
     @property
-    def roll_call(self) -> RollCall: ...
+    def queue_status(self) -> QueueStatusReader: ...
 
     @property
     def deliverables(self) -> Deliverables: ...
@@ -159,7 +159,7 @@ class DashboardServices(Protocol):
     def remote_store(self) -> RemoteStore: ...
 
     @property
-    def roster(self) -> Roster: ...
+    def connection_list(self) -> ConnectionList: ...
 
     @property
     def policy(self) -> Policy: ...
@@ -168,7 +168,7 @@ class DashboardServices(Protocol):
     def book(self) -> ContractBook: ...
 
     @property
-    def shelf(self) -> ContractShelf: ...
+    def contract_list(self) -> ContractList: ...
 
     @property
     def ledger(self) -> Ledger: ...
@@ -198,7 +198,7 @@ class DashboardServices(Protocol):
     def listings(self) -> ListingBook: ...
 
     @property
-    def errands(self) -> Errands: ...
+    def deferred_calls(self) -> DeferredCalls: ...
 
     @property
     def doctor_record(self) -> DoctorRecord: ...

@@ -1,10 +1,10 @@
-"""The parts with which the operator sees and decides: reports, decisions, journal, errands."""
+"""The parts with which the operator sees and decides: reports, decisions, journal, deferred calls."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
-from worker.contracts.shelf import ContractShelf
+from worker.contracts.contract_list import ContractList
 from worker.engine.activity import Activity
 from worker.engine.pulse import Pulse
 from worker.parts.notices import NoticeParts
@@ -13,9 +13,9 @@ from worker.payments.journal import JournalReader
 from worker.payments.refunds import Refunds
 from worker.payments.resolutions import Resolutions
 from worker.payments.unresolved import UnresolvedMoney
-from worker.queue.errands import Errands
-from worker.queue.roll_call import RollCall
-from worker.remote.roster import Roster
+from worker.queue.deferred_calls import DeferredCalls
+from worker.queue.queue_status import QueueStatusReader
+from worker.remote.connection_list import ConnectionList
 from worker.store.data_model import Keys
 from worker.store.doctor_record import DoctorRecord
 from worker.store.operator_journal import OperatorJournal
@@ -51,16 +51,16 @@ class OperatorParts(NoticeParts):
         return Activity(self.store)
 
     @cached_property
-    def roll_call(self) -> RollCall:
-        return RollCall(self.store, self.queue)
+    def queue_status(self) -> QueueStatusReader:
+        return QueueStatusReader(self.store, self.queue)
 
     @cached_property
-    def roster(self) -> Roster:
-        return Roster(self.remote_store)
+    def connection_list(self) -> ConnectionList:
+        return ConnectionList(self.remote_store)
 
     @cached_property
-    def shelf(self) -> ContractShelf:
-        return ContractShelf(self.book)
+    def contract_list(self) -> ContractList:
+        return ContractList(self.book)
 
     # What the operator does, and leaves to the clock
 
@@ -69,8 +69,8 @@ class OperatorParts(NoticeParts):
         return OperatorJournal(self.client, self.keys, self.store.now)
 
     @cached_property
-    def errands(self) -> Errands:
-        return Errands(self.client, self.keys, self.store.now)
+    def deferred_calls(self) -> DeferredCalls:
+        return DeferredCalls(self.client, self.keys, self.store.now)
 
     @cached_property
     def doctor_record(self) -> DoctorRecord:

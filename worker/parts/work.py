@@ -22,7 +22,7 @@ from worker.queue import warm
 from worker.queue.check_process import CheckProcess
 from worker.queue.checks import LANE
 from worker.queue.clock import Chore, Clock
-from worker.queue.errands import DOCTOR, REFUSED, SETTLED, ErrandRunner, Regular
+from worker.queue.deferred_calls import DOCTOR, REFUSED, SETTLED, DeferredCallRunner, Regular
 from worker.queue.internal_sweep import InternalSweep
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
@@ -94,10 +94,10 @@ class WorkProcesses:
                 parts.money_pool.chore,
                 FileSweep(parts.files, longest=self._longest_run()).chore,
             ]
-            errands = self._errands(parts)
+            calls = self._deferred_calls(parts)
             shared_chores: list[Chore] = [
                 parts.remote.look,
-                errands.chore,
+                calls.chore,
                 InternalSweep(parts.client, parts.keys, parts.executions).chore,
             ]
             if parts.webhook_pool is not None:
@@ -112,7 +112,7 @@ class WorkProcesses:
                 shared_chores=shared_chores,
                 attend=parts.remote.attend,
             ).run()
-            errands.close()
+            calls.close()
             parts.money_pool.close(self.settings.handback_grace)
             if parts.webhook_pool is not None:
                 parts.webhook_pool.close(0)  # an interrupted call is made again
@@ -145,25 +145,25 @@ class WorkProcesses:
             warm.queue(parts.blocking, name, runner, presence, leaving)
         leaving.sign_off(presence, line)
 
-    def _errands(self, parts: Parts) -> ErrandRunner:
+    def _deferred_calls(self, parts: Parts) -> DeferredCallRunner:
         """What doors leave to the clock, which has the chain, and its own regular examination."""
         decide = parts.resolutions
         handlers = {
-            SETTLED: lambda errand: decide.settled(
-                errand.arguments["id"], int(errand.arguments["number"]), errand.arguments["transaction"]
+            SETTLED: lambda call: decide.settled(
+                call.arguments["id"], int(call.arguments["number"]), call.arguments["transaction"]
             ),
-            REFUSED: lambda errand: decide.refused(errand.arguments["id"], int(errand.arguments["number"])),
+            REFUSED: lambda call: decide.refused(call.arguments["id"], int(call.arguments["number"])),
         }
         examine = self._examine
         # Tests move the store's clock by hours, which would start an examination each time.
         if examine is None or self.settings.worker_env == "test":
-            return ErrandRunner(parts.errands, parts.operator_journal, handlers, {})
+            return DeferredCallRunner(parts.deferred_calls, parts.operator_journal, handlers, {})
 
         def record() -> None:
             parts.doctor_record.write(examine(self.settings))
 
         regular = {DOCTOR: Regular(record, _FIRST_DOCTOR_US, _DOCTOR_US)}
-        return ErrandRunner(parts.errands, parts.operator_journal, handlers, regular)
+        return DeferredCallRunner(parts.deferred_calls, parts.operator_journal, handlers, regular)
 
     @property
     def _limits(self) -> ProcessLimits:

@@ -161,14 +161,21 @@ class Keys:
         _FOREVER,
         "`version oldest`: of the data, and of the oldest worker that can use it",
     )
-    errands = Shared(
-        "errands",
+    deferred_calls = Shared(
+        "deferred_calls",
         Type.ZSET,
         "queue",
         _FOREVER,
-        "what doors left to the clock, and regular errands, by time",
+        "what doors left to the clock, and regular deferred calls, by time",
     )
-    errand = Each("errand:{id}", Type.HASH, "queue", "a day", "one errand until it is done", fields.ERRAND)
+    deferred_call = Each(
+        "deferred_call:{id}",
+        Type.HASH,
+        "queue",
+        "a day",
+        "one deferred call until it is done",
+        fields.DEFERRED_CALL,
+    )
     doctor = Shared("doctor", Type.STRING, "store", _FOREVER, "what the doctor found last, as JSON")
     operator_journal = Shared(
         "operator-journal",

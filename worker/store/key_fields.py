@@ -230,7 +230,7 @@ STATS: Fields = (
 
 CATALOGS: Fields = (("{tree}", "`since JSON`: when it began, and a list of its capabilities"),)
 
-ERRAND: Fields = (
+DEFERRED_CALL: Fields = (
     ("kind", "which of the clock's handlers does it"),
     ("who", "who asked for it"),
     ("subject", "what it is about, for the operator's journal"),

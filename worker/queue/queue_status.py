@@ -23,7 +23,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueStanding:
+class QueueStatus:
     """Depth by lane, how long the oldest waits (us), and who takes work."""
 
     depths: dict[str, int]
@@ -32,14 +32,14 @@ class QueueStanding:
     clocks: list[Process]
 
 
-class RollCall:
+class QueueStatusReader:
     """Reads the marks that processes leave in the store."""
 
     def __init__(self, store: ExecutionStore, queue: Sized) -> None:
         self._store = store
         self._queue = queue
 
-    def read(self) -> QueueStanding:
+    def read(self) -> QueueStatus:
         keys, now = self._store.keys, self._store.now()
         with self._store.client.pipeline(transaction=False) as pipe:
             pipe.zrange(keys.ticks, 0, -1, withscores=True)
@@ -47,7 +47,7 @@ class RollCall:
                 pipe.zrange(keys.takers(lane), 0, -1, withscores=True)
             ticks, *takers = pipe.execute()
         oldest = self._store.oldest_queued()
-        return QueueStanding(
+        return QueueStatus(
             {"express": self._store.express_length(), "queue": len(self._queue)},
             max(0, now - oldest) if oldest else 0,
             {lane: _present(rows, now) for lane, rows in zip(LANES, takers, strict=True)},

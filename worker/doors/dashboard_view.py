@@ -37,7 +37,7 @@ NAV = (
 
 
 @dataclass(frozen=True)
-class Desk:
+class DashboardView:
     """One for all views."""
 
     services: DashboardServices

@@ -11,7 +11,7 @@ from worker.store.client import as_texts
 
 
 @dataclass(frozen=True)
-class ContractShelf:
+class ContractList:
     """Reads; the ids in the documents are credentials, so show references."""
 
     book: ContractBook

@@ -21,7 +21,7 @@ class Connected:
     at_work: int
 
 
-class Roster:
+class ConnectionList:
     """Reads the connections of all processes."""
 
     def __init__(self, store: RemoteStore) -> None:
