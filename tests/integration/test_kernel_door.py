@@ -478,8 +478,8 @@ def test_unknown_paths_and_methods_use_the_doors_error_format(http: FlaskClient)
     answer = http.delete("/v0/executions")
     refused(answer, 405, "METHOD_NOT_ALLOWED")
     assert set(answer.headers["Allow"].split(", ")) >= {"GET", "POST"}
-    for elsewhere, code in ((http.get("/nothing"), "NOT_FOUND"), (http.get("/execute"), "METHOD_NOT_ALLOWED")):
-        body = elsewhere.get_json()
+    for path, code in (("/nothing", "NOT_FOUND"), ("/execute", "METHOD_NOT_ALLOWED")):
+        body = http.get(path).get_json()
         assert (body["status"], body["error"]["code"]) == ("failed", code)
         assert (
             body["error"]["details"]["charged"] is False
