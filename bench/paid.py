@@ -70,17 +70,19 @@ def _round(stand: Stand, seller: Seller, count: int) -> Reading:
         send(at, stand, first, 4)
         empty = stand.memory()
         batches = _requests(at, keys, [count, few, count // 2])
-        before, cpu = stand.spent(), at.web.cpu() + at.work.cpu()
+        before, web, work = stand.spent(), at.web.cpu(), at.work.cpu()
         shown = send(at, stand, batches[0], _CONNECTIONS)
         spent = stand.spent().since(before)
-        cpu = at.web.cpu() + at.work.cpu() - cpu
+        web, work = at.web.cpu() - web, at.work.cpu() - work
         one, tail = send(at, stand, batches[1], 1), send(at, stand, batches[2], _TAIL_CONNECTIONS)
         settled, kept = at.settled(), stand.memory() - empty
     asked = WALLETS + count + few + count // 2
     return {
         "asked": asked,
         "done": settled if settled == asked else -settled,
-        "cpu_us": (cpu + spent.seconds) / count * 1e6,
+        "cpu_us": (web + work + spent.seconds) / count * 1e6,
+        "web_us": web / count * 1e6,
+        "work_us": work / count * 1e6,
         "store_us": spent.seconds / count * 1e6,
         "trips": spent.trips / count,
         "commands": spent.commands / count,
