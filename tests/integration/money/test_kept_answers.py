@@ -26,6 +26,17 @@ def test_transaction_that_an_audit_found(paid_worker: PaidWorker) -> None:
     assert evidence["delivery"]["payload"]["transaction"] == OTHER_TX
 
 
+def test_order_of_a_task_that_was_answered_at_once(paid_worker: PaidWorker) -> None:
+    """The task's page shows what was ordered also in the process that answered its request."""
+    hired = paid_worker.seeker().hire()
+    answer = hired.pay({"do": "ok", "about": "bees"})
+    assert answer.status == 200
+    page, client = f"/t/{answer.json['task_id']}", paid_worker.app.test_client()
+    client.post(page, headers={"X-Contract-ID": hired.id})
+    # This agent's output repeats its input.
+    assert client.get(page).text.count("bees") == 2
+
+
 def completed(paid_door: PaidDoor) -> tuple[Deal, str]:
     """A finished task that this process keeps."""
     deal = paid_door.deal()
