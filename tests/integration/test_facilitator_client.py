@@ -311,6 +311,47 @@ def test_a_connection_that_was_closed_when_idle_is_not_used(
     assert len(server.calls("settle")) == 1 and server.accepted == 2
 
 
+def serve_interim(listener: socket.socket) -> None:
+    """Answers a connection's first request with 103, and its second one with what was due to the first."""
+    link, _ = listener.accept()
+    with link:
+        link.recv(65_536)
+        link.sendall(b"HTTP/1.1 103 Early Hints\r\n\r\n")
+        if not link.recv(65_536):
+            return
+        body = b'{"success":true,"transaction":"0x%s"}' % (b"aa" * 32)
+        link.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+
+
+def test_the_answer_to_one_payment_is_not_read_as_that_to_the_next() -> None:
+    """After an interim answer the connection is not used again, because the final one is still to come."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve_interim, args=(listener,), daemon=True)
+        server.start()
+        client = HttpFacilitator(f"http://127.0.0.1:{listener.getsockname()[1]}", settle_s=1)
+        assert isinstance(settle(client, payload(1)), SettlementUnknown)
+        assert isinstance(settle(client, payload(2)), SettlementUnknown)
+        server.join(30)
+        client.close()
+
+
+def test_a_connection_that_was_idle_for_long_is_not_used(server: FacilitatorServer) -> None:
+    """A router may have forgotten it: the payment would get no answer."""
+    times = [0.0]
+    client = HttpFacilitator(server.url, clock=lambda: times[-1])
+    for accepted in (1, 1, 2):
+        assert classify_verify(client.verify(payload(), REQUIREMENTS)) == Valid()
+        assert server.accepted == accepted
+        times.append(times[-1] * 2 + 59)
+    client.close()
+
+
+def test_an_ipv6_address_needs_no_port() -> None:
+    """The end of the address is not taken for a port: the call ends with an answer."""
+    client = HttpFacilitator("https://[fe80::abcd]", connect_s=1)
+    assert client.verify(payload(), REQUIREMENTS).fault == "connect"
+
+
 def test_logs_contain_no_payload(server: FacilitatorServer, client: HttpFacilitator) -> None:
     """No signature, wallet or free text of a facilitator appears in a log line."""
     server.plan("settle", faults.refuse("insufficient_funds"), faults.refuse("Traceback: secret text here"))

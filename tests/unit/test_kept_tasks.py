@@ -9,8 +9,10 @@ import pytest
 
 from worker.contracts.book import Contract, ContractMemory
 from worker.core.states import Lane, Phase, State
+from worker.doors.kept_answers import KeptAnswers, ShownTask
 from worker.engine.record import Execution
 from worker.hiring.finished_tasks import FinishedTasks, is_final
+from worker.hiring.task import Task, TaskRecord
 from worker.payments.ledger import Reading
 from worker.payments.payment import ExecutionMoney, Payment, PaymentState
 
@@ -51,6 +53,40 @@ def test_kept_tasks_are_bounded_by_their_bytes() -> None:
     assert tasks.get("large") is None and tasks.get("19") is None
     tasks.add(reading("next"))
     assert tasks.get("next") is not None
+
+
+def shown(answers: KeptAnswers, found: Reading, body: bytes = b"1") -> bytes:
+    """What is answered about the task, rendered as `body` if no answer is kept."""
+    anything: Any = None
+    task = Task(found.execution.id, TaskRecord.known(found), anything, anything)
+    return answers.get(task, lambda task: ShownTask(body, 200, {})).body
+
+
+def test_an_answer_is_kept_for_one_end_of_its_task() -> None:
+    """A task that ended otherwise, or whose payment changed since, is rendered again."""
+    answers, found = KeptAnswers(), reading(ended=5)
+    assert [shown(answers, found, body) for body in (b"a", b"b")] == [b"a", b"a"]
+    later = reading(ended=6)
+    assert [shown(answers, later, body) for body in (b"c", b"d")] == [b"c", b"c"]
+    proven = replace(later.money.payments[0], transaction="0x2", proof="proven")
+    audited = replace(later, money=replace(later.money, payments=(proven,)))
+    assert shown(answers, audited, b"e") == b"e"
+    assert shown(answers, reading(state=State.RUNNING, phase=Phase.SETTLING), b"f") == b"f"
+
+
+def test_answers_rendered_at_the_same_time_count_once() -> None:
+    """Requests that render one task together leave as much room for others as one."""
+    answers, found = KeptAnswers(most_bytes=20_000), reading()
+
+    def together(task: Task) -> ShownTask:
+        answers.get(task, lambda task: ShownTask(b"1", 200, {}))
+        return ShownTask(b"1", 200, {})
+
+    anything: Any = None
+    for number in range(20):
+        other = reading(str(number))
+        answers.get(Task(str(number), TaskRecord.known(other), anything, anything), together)
+    assert [shown(answers, found, body) for body in (b"a", b"b")] == [b"a", b"a"]
 
 
 def test_remembered_contracts_are_bounded_by_their_bytes() -> None:

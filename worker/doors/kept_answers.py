@@ -7,9 +7,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from worker.hiring.task import Task
+from worker.payments.payment import ExecutionMoney
 
 MOST_BYTES = 4 << 20
 _ENTRY_BYTES = 6_000
+# When the task ended, and its money: a store that has lost its last writes may end the task otherwise.
+_Mark = tuple[int, ExecutionMoney]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,21 +25,30 @@ class ShownTask:
 
 
 class KeptAnswers:
-    """Bounded by the bytes of their bodies."""
+    """Bounded by the bytes of their bodies. An answer is kept with what tells it from a later one."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._left = most_bytes
-        self._kept: OrderedDict[str, ShownTask] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[_Mark, ShownTask]] = OrderedDict()
 
     def get(self, task: Task, render: Callable[[Task], ShownTask]) -> ShownTask:
+        mark = task.execution.ended, task.money
         kept = self._kept.get(task.id)
-        if kept is not None:
-            return kept
+        if kept is not None and kept[0] == mark:
+            return kept[1]
         shown = render(task)
         if task.final:
-            self._kept[task.id] = shown
-            self._left -= len(shown.body) + _ENTRY_BYTES
-        while self._left < 0 and self._kept:
-            _, dropped = self._kept.popitem(last=False)
-            self._left += len(dropped.body) + _ENTRY_BYTES
+            self._keep(task.id, mark, shown)
         return shown
+
+    def _keep(self, id: str, mark: _Mark, shown: ShownTask) -> None:
+        self._drop(id)
+        self._kept[id] = mark, shown
+        self._left -= len(shown.body) + _ENTRY_BYTES
+        while self._left < 0 and self._kept:
+            self._drop(next(iter(self._kept)))
+
+    def _drop(self, id: str) -> None:
+        dropped = self._kept.pop(id, None)
+        if dropped is not None:
+            self._left += len(dropped[1].body) + _ENTRY_BYTES

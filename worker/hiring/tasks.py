@@ -78,12 +78,12 @@ class Tasks:
         return found
 
     def _finished_reading(self, contract: Contract, id: str) -> Reading | None:
-        """The kept record of a finished task, if the store still has that task."""
+        """The kept record of a finished task, if the store still has it, and its payment, as they were."""
         kept = self._finished.get(id)
         if kept is None:
             return None
         use("paid")
-        if self.ledger.ended(contract.ref, id) == kept.execution.ended:
+        if self.ledger.unchanged(contract.ref, kept):
             return kept
         self._finished.drop(id)
         return None

@@ -128,7 +128,8 @@ class HttpFacilitator:
             link.request(method, f"{self._path}/{operation}", body=body, headers=headers)
             response = link.getresponse()
             data = self._read(response, started + self._connect_s + read_s)
-            kept = not response.will_close
+            # After an interim answer (1xx) the final one would be read as the next call's.
+            kept = response.status >= 200 and not response.will_close
             response.close()
         except _Overlong:
             return FacilitatorAnswer(status=response.status, fault="too_large")

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import cached_property
-from http.client import HTTPConnection, HTTPSConnection
+from http.client import HTTP_PORT, HTTPS_PORT, HTTPConnection, HTTPSConnection
 from urllib.parse import urlsplit
 
 # An idle connection is closed after this time.
@@ -42,8 +42,9 @@ class KeptLinks:
             with self._lock:
                 if not self._idle:
                     break
-                link, _ = self._idle.pop()
-            if _is_open(link):
+                link, since = self._idle.pop()
+            # A router may have forgotten an old one without telling either end.
+            if since >= self._clock() - _IDLE_S and _is_open(link):
                 return link
             link.close()
         return self._new()
@@ -75,10 +76,11 @@ class KeptLinks:
         return link
 
     def _link(self) -> HTTPConnection:
+        # Without a port the last word of an IPv6 address would be taken for one.
         host, port = self._where.hostname or "", self._where.port
         if self._where.scheme == "https":
-            return HTTPSConnection(host, port, timeout=self._connect_s, context=self._tls)
-        return HTTPConnection(host, port, timeout=self._connect_s)
+            return HTTPSConnection(host, port or HTTPS_PORT, timeout=self._connect_s, context=self._tls)
+        return HTTPConnection(host, port or HTTP_PORT, timeout=self._connect_s)
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:

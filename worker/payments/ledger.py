@@ -345,14 +345,28 @@ class Ledger(MoneyStore):
             return None
         return Reading.of(as_mapping(recorded), as_mapping(booked), sequence)
 
-    def ended(self, contract_ref: str, id: str) -> int:
-        """When the contract's execution ended, in us; 0 if it has not, or either of them is gone."""
-        execution, ended = ask_together(
+    def unchanged(self, contract_ref: str, known: Reading) -> bool:
+        """Whether this is still the contract's ended execution, and its only payment as it was read.
+
+        Its audit may find another transaction, and the operator may refund it.
+        """
+        id = known.execution.id
+        fields = ("count", *(payment_field(1, name) for name in ("tx", "proof", "refund state")))
+        execution, ended, (count, tx, proof, refund) = ask_together(
             self.client,
             ("HGET", self.keys.contract(contract_ref), "execution"),
             ("HGET", self.keys.record(id), "ended"),
+            ("HMGET", self.keys.money(id), *fields),
         )
-        return int(ended or 0) if execution == id.encode() else 0
+        if execution != id.encode() or int(ended or 0) != known.execution.ended:
+            return False
+        stored = tuple((each or b"").decode() for each in (tx, proof, refund))
+        payments = known.money.payments
+        return int(count or 0) == len(payments) == 1 and stored == (
+            payments[0].transaction,
+            payments[0].proof,
+            payments[0].refund,
+        )
 
     def _contract_ref(self, id: str) -> str:
         return as_bytes(self.client.hget(self.keys.money(id), "contract") or b"").decode()

@@ -1,4 +1,8 @@
-"""Keeps leases renewed during facilitator calls: one thread for all calls of the process."""
+"""Keeps leases renewed during facilitator calls: a few threads for all calls of the process.
+
+A renewal that waits for the store must delay no other: a lease that ends while its call is open lets the
+clock make the call again, and from then on no refusal of that payment is believed.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from worker.store.outage import note
 from worker.store.pool import use
 
 # How often the thread looks for renewals that are due.
 _TICK_S = 0.2
+# Threads that renew.
+_RENEWERS = 4
 
 
 @dataclass(eq=False)
@@ -20,6 +27,7 @@ class _Renewal:
     renew: Callable[[], object]
     every_s: float
     due: float
+    under_way: bool = False
 
 
 class Renewals:
@@ -27,6 +35,7 @@ class Renewals:
 
     def __init__(self) -> None:
         self._open: set[_Renewal] = set()
+        self._queue: SimpleQueue[_Renewal] = SimpleQueue()
         self._changed = threading.Condition()
         self._started = self._asleep = False
 
@@ -38,7 +47,7 @@ class Renewals:
             self._open.add(mine)
             if not self._started:
                 self._started = True
-                threading.Thread(target=self._run, name="leave-renew", daemon=True).start()
+                self._start()
             elif self._asleep:
                 self._changed.notify()
         try:
@@ -47,27 +56,40 @@ class Renewals:
             with self._changed:
                 self._open.discard(mine)
 
+    def _start(self) -> None:
+        for run in (self._run, *[self._renew_queued] * _RENEWERS):
+            threading.Thread(target=run, name="leave-renew", daemon=True).start()
+
     def _run(self) -> None:
-        use("paid")
+        """Queues renewals that are due."""
         while True:
             with self._changed:
                 self._asleep = not self._open
                 self._changed.wait(None if self._asleep else _TICK_S)
                 self._asleep = False
                 now = time.monotonic()
-                due = [each for each in self._open if each.due <= now]
+                due = [each for each in self._open if each.due <= now and not each.under_way]
+                for each in due:
+                    each.due, each.under_way = now + each.every_s, True
             for each in due:
-                self._renew(each)
+                self._queue.put(each)
+
+    def _renew_queued(self) -> None:
+        use("paid")
+        while True:
+            renewal = self._queue.get()
+            with self._changed:
+                ended = renewal not in self._open
+            if not ended:
+                self._renew(renewal)
 
     def _renew(self, renewal: _Renewal) -> None:
-        with self._changed:
-            if renewal not in self._open:
-                return
-        renewal.due = time.monotonic() + renewal.every_s
         try:
             renewal.renew()
-        except Exception as error:  # the thread renews for all others, too
+        except Exception as error:  # the thread renews for others, too
             note(error, "payment.renew")
+        finally:
+            renewal.under_way = False
 
 
 _RENEWALS = Renewals()

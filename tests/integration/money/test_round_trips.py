@@ -80,11 +80,14 @@ def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
 
 
 def test_replay(paid_worker: PaidWorker) -> None:
-    """A finished task that this process has answered before costs one round trip."""
+    """A finished task that this process has answered before costs one round trip.
+
+    The store is asked for its contract, its end and its payment.
+    """
     hired = paid_worker.seeker().hire()
     assert hired.pay().status == 200
     cost = least(paid_worker, [hired.execute] * ASKS, 200)
-    assert cost == Cost(1, 2)
+    assert cost == Cost(1, 3)
 
 
 def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:

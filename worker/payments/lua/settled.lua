@@ -13,7 +13,7 @@
 --   contract  its reference
 --   problem   JSON, where the seeker must send the input again
 -- answers
---   completed  length of the log, record, money: without what no answer shows
+--   completed  length of the log, record, money without what no answer shows
 --   working    lane
 --   input_due  a refused payment has dropped the input: the seeker sends it again
 --   refund
@@ -82,7 +82,7 @@ emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quote
 if sealed then
   finish(id, at, execution, 'completed', terminal)
   redis.call('HDEL', MONEY, number .. ' lease', number .. ' token')
-  return {'completed', redis.call('LLEN', LOG), without(RECORD, {input = 1, context = 1, terminal = 1}),
+  return {'completed', redis.call('LLEN', LOG), redis.call('HGETALL', RECORD),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end
 redis.call('HSET', RECORD, 'phase', 'working', 'updated', whole(at))

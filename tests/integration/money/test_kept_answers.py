@@ -1,0 +1,69 @@
+"""What a process keeps of finished tasks never outlives a change of their record."""
+
+from __future__ import annotations
+
+from tests.fakes.paid_door import Deal, PaidDoor
+from tests.fakes.paid_worker import PaidWorker
+from worker.payments.audit import AuditName
+from worker.payments.refunds import Refunds
+
+BODY = {"do": "ok"}
+OTHER_TX = "0x" + "7" * 64
+
+
+def test_transaction_that_an_audit_found(paid_worker: PaidWorker) -> None:
+    """Answers name the transaction that the chain shows, also where another one was answered before."""
+    hired, parts = paid_worker.seeker().hire(), paid_worker.parts
+    id = hired.pay().json["task_id"]
+    assert hired.poll(id).json["status"] == "completed"
+    response = parts.settler.response(parts.ledger.payload(id, 1)[0], OTHER_TX)
+    assert parts.audit_book.end(AuditName(id, 1), "proven", OTHER_TX, response) == "proven"
+    for answer in (hired.execute(), hired.poll(id), hired.execute()):
+        assert answer.status == 200
+        assert answer.payment_response is not None and answer.payment_response["transaction"] == OTHER_TX
+    headers = {"X-Contract-ID": hired.id}
+    evidence = hired.seeker.door("GET", f"/tasks/{id}/evidence", None, headers).json
+    assert evidence["delivery"]["payload"]["transaction"] == OTHER_TX
+
+
+def test_order_of_a_task_that_was_answered_at_once(paid_worker: PaidWorker) -> None:
+    """The task's page shows what was ordered also in the process that answered its request."""
+    hired = paid_worker.seeker().hire()
+    answer = hired.pay({"do": "ok", "about": "bees"})
+    assert answer.status == 200
+    page, client = f"/t/{answer.json['task_id']}", paid_worker.app.test_client()
+    client.post(page, headers={"X-Contract-ID": hired.id})
+    # This agent's output repeats its input.
+    assert client.get(page).text.count("bees") == 2
+
+
+def completed(paid_door: PaidDoor) -> tuple[Deal, str]:
+    """A finished task that this process keeps."""
+    deal = paid_door.deal()
+    id = deal.execute(BODY, deal.payment()).execution.id
+    paid_door.step()
+    taken = paid_door.take(id)
+    assert taken is not None
+    paid_door.seal(taken)
+    paid_door.settle(id)
+    assert deal.execute(BODY).final
+    return deal, id
+
+
+def test_refund_of_a_finished_task(paid_door: PaidDoor) -> None:
+    """A refund by the operator is seen by a process that has answered before."""
+    deal, id = completed(paid_door)
+    parts = paid_door.parts
+    Refunds(parts.ledger, parts.leg_books).owe(id, None, None, "customer_request")
+    assert [payment.refund for payment in deal.execute(BODY).money.payments] == ["due"]
+
+
+def test_store_that_lost_the_end_of_a_task(paid_door: PaidDoor) -> None:
+    """A store that came back without its last writes is believed, not what the process keeps."""
+    deal, id = completed(paid_door)
+    parts = paid_door.parts
+    parts.client.hset(parts.keys.record(id), mapping={"state": "pending", "phase": "settling"})
+    parts.client.hdel(parts.keys.record(id), "ended")
+    assert not deal.execute(BODY).final
+    parts.client.hset(parts.keys.record(id), mapping={"state": "completed", "phase": "done", "ended": "1"})
+    assert deal.execute(BODY).execution.ended == 1
