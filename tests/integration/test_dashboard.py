@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import redis
@@ -144,7 +147,47 @@ def test_changes_are_journaled_with_who_when_and_outcome(browser: FlaskClient, p
     assert "Cancel" in page(browser, "/executions?change=1")
 
 
-@pytest.mark.parametrize("back", ["https://evil.example", "//evil.example", "/dashboard/../x", "/execute"])
+class Unread(BytesIO):
+    """A body that nobody may read."""
+
+    def read(self, *args: Any) -> bytes:
+        raise AssertionError("the body was read")
+
+    readinto = read  # type: ignore[assignment]
+
+
+def test_forms_of_strangers_are_not_read(new_browser) -> None:
+    """A refusal costs no parsing and waits for no slow sender; one that is too large is no other answer."""
+    for length in (1_000, 2_000_000):
+        answer = new_browser().post(
+            "/dashboard/money",
+            input_stream=Unread(b"a" * length),
+            content_type="application/x-www-form-urlencoded",
+            headers=OWN,
+        )
+        assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("payload", ["{", "NaN", '"\\ud800"', "[" * 20_000])
+def test_payloads_and_arguments_are_strict_json(browser: FlaskClient, parts: Parts, payload: str) -> None:
+    """What is not, or is nested too deeply for a parser, is refused with its field."""
+    form = {"action": "signal", "signal": "go", "payload": payload}
+    answer = browser.post(f"/dashboard/executions/{create(parts)}", data=form, headers=OWN)
+    assert answer.status_code == 400 and "payload" in answer.get_data(as_text=True)
+    assert "not JSON" in page(browser, f"/policy?{urlencode({'tool': 't', 'arguments': payload})}")
+    assert not parts.operator_journal.newest()
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "https://evil.example",
+        "//evil.example",
+        "/dashboard/../x",
+        "/execute",
+        "/dashboard?a\r\nb: c",
+    ],
+)
 def test_forms_lead_back_into_the_dashboard(browser: FlaskClient, parts: Parts, back: str) -> None:
     """A forged field of a form leads nowhere else."""
     path = f"/dashboard/executions/{create(parts)}"

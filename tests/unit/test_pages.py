@@ -12,7 +12,7 @@ from flask.testing import FlaskClient
 from tests.web_app import application
 from worker.core.settings import Settings
 from worker.doors.assets import assets
-from worker.doors.pages import prefers_page, render
+from worker.doors.pages import columns, prefers_page, render
 
 BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
 AWAY = "redis://127.0.0.1:1"
@@ -59,6 +59,24 @@ def test_pages_are_protected_by_their_headers(app: Flask) -> None:
     assert response.headers["Referrer-Policy"] == "same-origin"
     assert response.headers["Cache-Control"] == "private, no-store"
     assert 'href="/worker/static/base.' in response.get_data(as_text=True)
+
+
+@pytest.mark.parametrize(
+    ("rows", "names"),
+    [
+        ([{"a": 1, "b": 2}, {"b": 3, "c": 4}], ["a", "b", "c"]),
+        ([{"a": 1}] * 20_000, ["a"]),
+        ([], []),
+        ([{}], []),
+        ([{"a": 1}, 2], []),
+        ([2, {"a": 1}], []),
+        ([{"a": 1}, "text"], []),
+        ([{str(n): n} for n in range(20_000)], []),
+    ],
+)
+def test_rows_of_strangers_make_a_table_only_if_they_are_one(rows: list[object], names: list[str]) -> None:
+    """Rows of other kinds, and so many columns that most cells would be empty, are listed instead."""
+    assert columns(rows) == names
 
 
 def test_static_files_are_kept_for_a_year_under_a_name_of_their_content(client: FlaskClient) -> None:

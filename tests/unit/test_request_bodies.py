@@ -11,9 +11,9 @@ import pytest
 from flask import Flask
 from werkzeug.exceptions import RequestEntityTooLarge
 
-from worker.core.errors import BadRequest
+from worker.core.errors import BadRequest, TooLarge
 from worker.doors import bodies
-from worker.doors.bodies import TooSlow, in_time, raw
+from worker.doors.bodies import SHORT_FORM, TooSlow, form, in_time, raw
 
 SERVED: dict[str, Any] = {"gunicorn.socket": SimpleNamespace(hub=object())}
 
@@ -92,3 +92,20 @@ def test_truncated_body_is_malformed() -> None:
         pytest.raises(BadRequest, match="ends early"),
     ):
         raw()
+
+
+def test_forms_of_strangers_are_small() -> None:
+    """A body of separators is refused before it is parsed, and a short form has its own limit of bytes."""
+    urlencoded = "application/x-www-form-urlencoded"
+    app = Flask("t")
+    for most, body, refusal in (
+        (None, b"a&" * 100_000, TooLarge),
+        (SHORT_FORM, b"token=" + b"%41" * SHORT_FORM, RequestEntityTooLarge),
+    ):
+        with (
+            app.test_request_context("/", method="POST", data=body, content_type=urlencoded),
+            pytest.raises(refusal),
+        ):
+            form(most)
+    with app.test_request_context("/", method="POST", data={"text": "a&b" * 1_000}):
+        assert form()["text"] == "a&b" * 1_000

@@ -23,6 +23,7 @@ from worker.doors import (
     dashboard_settings,
     dashboard_webhooks,
 )
+from worker.doors.bodies import SHORT_FORM
 from worker.doors.dashboard_session import MOST_NAME, PATH, Sessions
 from worker.doors.dashboard_view import DashboardView
 from worker.doors.pages import prefers_page
@@ -90,6 +91,7 @@ def _sessions(blueprint: Blueprint, view: DashboardView, sessions: Sessions) -> 
     @blueprint.post("/sign-in")
     def signed_in() -> Response:
         try:
+            view.form(SHORT_FORM)
             token = view.text("token", required=True, most=1_000)
             visitor = sessions.by_token(request, token, view.text("name", most=MOST_NAME))
         except Problem as problem:

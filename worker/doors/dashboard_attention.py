@@ -12,7 +12,7 @@ from worker.doors.ops import CLOCK_SECONDS
 from worker.payments.journal import Snapshot
 from worker.payments.leg import LegKind
 from worker.queue.queue_status import QueueStatus
-from worker.remote.waits import APPROVAL, OpenWait, approval_reasons, open_waits
+from worker.remote.waits import APPROVAL, OpenWait, open_waits
 
 # Of each kind this many are listed; the page behind has them all.
 MOST = 5
@@ -84,16 +84,21 @@ def _approvals(view: DashboardView, show: Format) -> Iterator[Item]:
     for wait, at in wanted[:MOST]:
         where = f"/executions/{wait.execution}"
         fields = {"action": "approve", "step": wait.ref, "back": "/dashboard"}
-        detail = f"{_arguments(view, wait, show)} for {show.short(wait.execution)}, created {show.ago(at)}"
-        yield Item("warn", f"Approval of {wait.tool}", detail, where, Button("Approve", where, fields))
+        arguments, whole = _arguments(view, wait, show)
+        detail = f"{arguments} for {show.short(wait.execution)}, created {show.ago(at)}"
+        button = Button("Approve", where, fields) if whole else None
+        yield Item("warn", f"Approval of {wait.tool}", detail, where, button)
     if len(wanted) > MOST:
         yield Item("warn", "More approvals", f"{len(wanted) - MOST} more wait", "/executions?status=blocked")
 
 
-def _arguments(view: DashboardView, wait: OpenWait, show: Format) -> str:
-    """With what the tool would be called: nobody approves unseen."""
-    asked = approval_reasons(view.services.executions.events(wait.execution)).get(wait.ref, {})
-    return show.line(asked.get("arguments")) if asked.get("arguments") is not None else "long arguments"
+def _arguments(view: DashboardView, wait: OpenWait, show: Format) -> tuple[str, bool]:
+    """With what the tool would be called, and whether that is all of it: nobody approves unseen."""
+    asked = view.approvals(wait.execution).get(wait.ref, {})
+    if "arguments" not in asked or "arguments_omitted" in asked:
+        return "long arguments", False
+    line = show.line(asked["arguments"])
+    return line, not line.endswith("…")
 
 
 def _processes(view: DashboardView, queue: QueueStatus, show: Format) -> Iterator[Item]:

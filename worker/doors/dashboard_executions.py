@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 from urllib.parse import urlencode
 
@@ -14,13 +13,14 @@ from worker.delivery.outbound import redact
 from worker.delivery.webhooks import hooks_of
 from worker.doors.dashboard_timeline import timeline
 from worker.doors.dashboard_view import DashboardView
+from worker.doors.pages import MOST_OUTPUT
 from worker.engine.events import Event
 from worker.engine.failure_causes import failure_causes
 from worker.engine.listing import Filter, Page
 from worker.engine.record import Execution
 from worker.payments.refunds import REASONS
 from worker.remote.signals import STEP_APPROVE
-from worker.remote.waits import approval_reasons, open_waits
+from worker.remote.waits import open_waits
 from worker.store.outage import note
 
 PAGE = 50
@@ -86,10 +86,10 @@ def _shown(view: DashboardView, execution: Execution) -> dict[str, Any]:
         "more_events": services.executions.last_sequence(execution.id) - len(events),
         "drawn": timeline(events, services.store.now()),
         "waits": open_waits(services.remote_store, execution.id) if blocked else [],
-        "approvals": approval_reasons(events) if blocked else {},
+        "approvals": view.approvals(execution.id) if blocked else {},
         "causes": failure_causes(services.store.steps(execution.id)),
         "input": _content(lambda: services.executions.input(execution)),
-        "output": _content(lambda: services.executions.output(execution)),
+        "output": _content(lambda: _output(view, execution)),
         "files": _files(view, execution),
         "said": _said(events),
         "money": services.ledger.money(execution.id),
@@ -107,6 +107,12 @@ def _content(read: Any) -> Any:
     except Exception as error:  # a file's store may raise anything
         note(error, "dashboard.content")
         return "(cannot be read now)"
+
+
+def _output(view: DashboardView, execution: Execution) -> Any:
+    if execution.output_bytes > MOST_OUTPUT:
+        return f"({execution.output_bytes:,} bytes: too long for this page, see the deliverables)"
+    return view.services.executions.output(execution)
 
 
 def _files(view: DashboardView, execution: Execution) -> list[dict[str, Any]]:
@@ -129,12 +135,7 @@ def _cancel(view: DashboardView, id: str) -> Response:
 
 def _signal(view: DashboardView, id: str) -> Response:
     kind, text = view.text("signal", required=True, most=256), view.text("payload") or "null"
-    try:
-        payload = json.loads(text)
-    except ValueError as fault:
-        raise BadRequest(
-            "the payload is not JSON", field="payload", expected="JSON, such as null or {}"
-        ) from fault
+    payload = view.json(text, "payload")
     with view.change("signal", f"execution {id}", f"{kind} {text}") as change:
         view.services.executions.signal(id, kind, payload)
     return view.back_with(change)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -63,10 +62,7 @@ def add(blueprint: Blueprint, view: DashboardView) -> None:
 
 
 def _call(view: DashboardView, asked: dict[str, str]) -> PolicyCall:
-    try:
-        arguments = json.loads(asked.get("arguments") or "null")
-    except ValueError as fault:
-        raise BadRequest("the arguments are not JSON") from fault
+    arguments = view.json(asked.get("arguments", "").strip(), "arguments")
     pairs = [line.partition("=") for line in asked.get("labels", "").splitlines() if "=" in line]
     return PolicyCall(
         agent_id=asked.get("agent", "").strip(),

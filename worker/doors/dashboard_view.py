@@ -11,14 +11,16 @@ from urllib.parse import urlencode
 from flask import Response, g, request
 from werkzeug.datastructures import MultiDict
 
+from worker.core.canonical import parse
 from worker.core.errors import BadRequest, Problem
 from worker.core.ids import is_id
-from worker.doors import pages
+from worker.doors import bodies, pages
 from worker.doors.answers import whole
-from worker.doors.bodies import BODY_SECONDS, in_time
 from worker.doors.dashboard_format import Format
 from worker.doors.dashboard_session import PATH, Visitor
 from worker.doors.services import DashboardServices
+from worker.engine.reader import BATCH
+from worker.remote.waits import approval_reasons
 from worker.store.operator_journal import Change
 
 # Every form and query parameter is shorter than this.
@@ -79,7 +81,8 @@ class DashboardView:
             live="",
             change=None,
             problem=problem,
-            back=self._back(request.form.get("back", "") if request.method == "POST" else ""),
+            # A form that was not read is not read now: it may be a stranger's.
+            back=self._back(g.form.get("back", "") if "form" in g else ""),
         )
         if problem.retry_after is not None:
             response.headers["Retry-After"] = str(problem.retry_after)
@@ -90,9 +93,12 @@ class DashboardView:
         """The dashboard's address, under the worker's own path."""
         return pages.root(self.services.settings) + PATH
 
-    def form(self) -> MultiDict[str, str]:
-        with in_time(request.environ, BODY_SECONDS):
-            return request.form
+    def form(self, most: int | None = None) -> MultiDict[str, str]:
+        """The form of the request; `most`: its bytes, where a stranger may send it."""
+        if "form" not in g:
+            g.form = bodies.form(most)
+        found: MultiDict[str, str] = g.form
+        return found
 
     def text(self, name: str, *, required: bool = False, most: int = _MOST_TEXT) -> str:
         """A field of the form, without spaces around it."""
@@ -103,11 +109,28 @@ class DashboardView:
             raise BadRequest(f"{name} is too long", field=name, expected=f"at most {most} characters")
         return found
 
+    @staticmethod
+    def json(text: str, name: str) -> Any:
+        """The value of a field with JSON; empty is null."""
+        try:
+            return parse((text or "null").encode())
+        except Problem as refused:
+            raise BadRequest(
+                f"the {name} {'are' if name.endswith('s') else 'is'} not JSON: {refused.message}",
+                field=name,
+                expected="JSON, such as null or {}",
+            ) from refused
+
     def execution_id(self) -> str:
         id = self.text("execution", required=True, most=64)
         if not is_id(id):
             raise BadRequest("this is no execution's id", field="execution", expected="a UUID")
         return id
+
+    def approvals(self, id: str) -> dict[str, dict[str, object]]:
+        """What the end of an execution's log says to whoever approves, by step."""
+        executions = self.services.executions
+        return approval_reasons(executions.events(id, executions.last_sequence(id) - BATCH))
 
     @contextmanager
     def change(self, action: str, subject: str, detail: str = "") -> Iterator[Change]:
@@ -132,4 +155,5 @@ class DashboardView:
         """Only an address of our own: anything else would let a form lead elsewhere."""
         path = wanted.partition("?")[0]
         own = path == PATH or path.startswith(f"{PATH}/")
-        return wanted if own and ".." not in path and "\\" not in wanted else request.path
+        plain = ".." not in path and "\\" not in wanted and wanted.isprintable()
+        return wanted if own and plain else request.path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -30,6 +31,10 @@ _HEADERS = {
 }
 # The doors whose answers are pages.
 DOORS = ("shop", "dashboard")
+# Longer outputs are not written into a page: rendering blocks all other requests of the process.
+MOST_OUTPUT = 128 << 10
+# Cells of a table that may be as empty as it likes.
+_SMALL_TABLE = 500
 _JSON, _HTML = "application/json", "text/html"
 
 
@@ -43,6 +48,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = _address
+    environment.filters["columns"] = columns
     environment.filters["sentence"] = lambda text: text[:1].upper() + text[1:]
     return environment
 
@@ -51,6 +57,18 @@ def _environment() -> Environment:
 def _address(context: Context, name: str) -> str:
     """Where a static file is served, for templates: `{{ asset("base.css") }}`."""
     return f"{context['root']}{assets()[name].address}"
+
+
+def columns(rows: Sequence[Any]) -> list[str]:
+    """The columns of a table of these rows; none where they are no table.
+
+    Strangers choose the rows: with a column of its own for each, a few kilobytes would fill a gigabyte.
+    """
+    if not all(isinstance(row, Mapping) for row in rows):
+        return []
+    names = [*dict.fromkeys(name for row in rows for name in row)]
+    entries = sum(len(row) for row in rows)
+    return names if len(names) * len(rows) <= max(_SMALL_TABLE, 2 * entries) else []
 
 
 def prefers_page() -> bool:

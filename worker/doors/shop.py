@@ -15,7 +15,7 @@ from worker.core.errors import Forbidden, NotFound, Problem
 from worker.core.settings import Settings
 from worker.doors import shop_form
 from worker.doors.answers import json_answer
-from worker.doors.bodies import raw
+from worker.doors.bodies import form
 from worker.doors.hire import HireServices
 from worker.doors.openapi.documents import seeker_operations
 from worker.doors.pages import prefers_page, render, root
@@ -115,13 +115,12 @@ def door(services: ShopServices) -> Blueprint:
         _expect_own_page(settings)
         services.hire.slow_down("payments", settings.limit_executes)
         sold = services.sold(capability)
-        raw()  # in time, and within its limit
-        form = request.form
+        sent = form()
         try:
-            body = TaskInput.of(shop_form.read_form(sold, form))
+            body = TaskInput.of(shop_form.read_form(sold, sent))
             task = services.trials.hire(sold.name, body, network_of(request.remote_addr))
         except Problem as refused:
-            return _refused(services, sold, refused, form)
+            return _refused(services, sold, refused, sent)
         services.trials.follow(task, _FOLLOW_SECONDS)
         id = task.id
         response = redirect(f"{root(settings)}/t/{id}", 303)

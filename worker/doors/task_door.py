@@ -11,7 +11,7 @@ from worker.core.errors import NotFound
 from worker.core.ids import is_id
 from worker.core.settings import Settings
 from worker.doors.answers import json_answer
-from worker.doors.bodies import raw
+from worker.doors.bodies import SHORT_FORM, form
 from worker.doors.hire import CONTRACT, HireServices
 from worker.doors.hire_views import task_body
 from worker.doors.pages import render, root
@@ -40,12 +40,12 @@ def add_tasks(blueprint: Blueprint, services: HireServices) -> None:
 
     @blueprint.post("/t/<task_id>")
     def open_task(task_id: str) -> AnyResponse:
-        raw()  # in time, and within its limit
+        fields = form(SHORT_FORM)
         if CONTRACT in request.headers:
             found = services.find(task_id)
             token = services.deliverables.page_token(found.execution.id)
         else:
-            token = request.form.get("token", "").strip()[:_MOST_TOKEN]
+            token = fields.get("token", "").strip()[:_MOST_TOKEN]
             found = _find(services, task_id, token)
         response = redirect(f"{root(settings)}/t/{found.execution.id}", 303)
         remember(response, settings, found.execution.id, token)

@@ -13,6 +13,7 @@ from worker.core.evm import checksum_address
 from worker.core.states import Phase, State
 from worker.delivery.deliverables import Deliverables
 from worker.doors.hire_views import receipt_of
+from worker.doors.pages import MOST_OUTPUT
 from worker.doors.shop_views import in_words, title_of
 from worker.engine.events import Kind, iso
 from worker.hiring.task import Task
@@ -89,8 +90,8 @@ class TaskView:
         return b"".join(chunks).decode("utf-8", "replace")
 
     def _output(self, task: Task) -> Any:
-        """The text or JSON of a completed task; None if it delivered only files."""
-        if task.execution.state is not State.COMPLETED:
+        """The text or JSON of a completed task; None if it is too long for a page, or only files came."""
+        if task.execution.state is not State.COMPLETED or task.execution.output_bytes > MOST_OUTPUT:
             return None
         return self.tasks.executions.output(task.execution)
 

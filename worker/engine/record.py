@@ -100,6 +100,12 @@ class Execution:
         return _object(self.result_json)
 
     @property
+    def output_bytes(self) -> int:
+        """The size of the output value, wherever it is stored."""
+        ref = self.result.get("value_ref")
+        return int(ref["size"]) if ref else len(self.output)
+
+    @property
     def error(self) -> dict[str, Any]:
         return _object(self.error_json)
 

@@ -18,6 +18,7 @@ from tests.fakes.plain_buyer import PlainBuyer
 from tests.waiting import eventually
 from tests.web_app import application
 from worker.contracts.signatures import address_of
+from worker.doors.pages import MOST_OUTPUT
 from worker.engine.listing import Filter
 from worker.hiring.task import AWAITING
 
@@ -131,6 +132,17 @@ def test_a_contracts_task_opens_with_its_id_in_the_header(paid_worker: PaidWorke
     page = visitor.read_until(task_address(answer), "Delivered")
     assert "Signed receipt" in page
     assert hired.id not in page + answer.headers["Set-Cookie"]
+
+
+def test_a_page_stays_small_whatever_was_ordered(paid_worker: PaidWorker, visitor: Visitor) -> None:
+    """Rows with a column of their own each are listed, and a long result is a file to download."""
+    plain = PlainBuyer(paid_worker.seeker())
+    rows = [{f"column {number}": number} for number in range(2_000)]
+    bought = plain.buy({"do": "ok", "text": "x" * MOST_OUTPUT, "rows": [*rows, "no row"]}).json
+    opened = visitor.client.post(f"/t/{bought['task_id']}", data={"token": bought["task_token"]})
+    page = visitor.read_until(task_address(opened), "Delivered</span></p>")
+    assert "Column 1999" in page and "no row" in page and len(page) < 1_000_000
+    assert ">output.json</a>" in page and "<dt>Run</dt>" not in page
 
 
 def test_the_days_test_dollars_end(paid_worker: PaidWorker) -> None:
