@@ -43,6 +43,7 @@ def _settings(valkey, tmp_path: Path) -> Settings:
         watch_tokens=(("ada", WATCH),),
         worker_key=KEY,
         secret_key="s",
+        facilitator_url="https://facilitator.example/v2?key=part-of-an-address",
     )
 
 
@@ -233,7 +234,8 @@ def test_no_secret_is_shown(browser: FlaskClient, settings: Settings) -> None:
     """Settings name secrets, and say only that they are set."""
     shown = page(browser, "/settings")
     assert "KERNEL_TOKEN" in shown and "WATCH_TOKENS" in shown
-    for secret in (TOKEN, WATCH, KEY[2:]):
+    assert "https://facilitator.example/..." in shown
+    for secret in (TOKEN, WATCH, KEY[2:], "part-of-an-address"):
         assert secret not in shown
 
 
@@ -279,6 +281,17 @@ def test_decision_that_the_clock_refuses_is_in_the_journal(
     assert "Unknown payment" in page(browser)
 
 
+def test_one_decision_about_a_payment_at_a_time(browser: FlaskClient, parts: Parts, unknown: str) -> None:
+    """A second click, or the other decision on an old page, is refused until the clock has answered."""
+    form = {"action": "refused", "execution": unknown, "number": "1"}
+    other = {"action": "settled", "execution": unknown, "number": "1", "transaction": "0x" + "1" * 64}
+    asked = [browser.post("/dashboard/money", data=each, headers=OWN) for each in (form, form, other)]
+    assert [answer.status_code for answer in asked] == [303, 409, 409]
+    assert len(parts.deferred_calls.waiting()) == 1
+    newest = parts.operator_journal.newest()
+    assert [line.outcome.partition(":")[0] for line in newest] == ["refused", "refused", "done"]
+
+
 @pytest.mark.parametrize(
     ("form", "status"),
     [
@@ -288,6 +301,7 @@ def test_decision_that_the_clock_refuses_is_in_the_journal(
         ({"action": "refused", "execution": NOBODYS, "number": "1"}, 404),
         ({"action": "refund", "execution": NOBODYS, "number": "1", "reason": "other"}, 404),
         ({"action": "retry", "leg": "refund x"}, 400),
+        ({"action": "retry", "leg": "gift x 1"}, 400),
         ({"action": "dismiss", "transaction": "0x1", "log_index": "0"}, 404),
     ],
 )  # fmt: skip

@@ -43,5 +43,5 @@ def _text(value: Any) -> str:
     if isinstance(value, tuple):
         return ", ".join(_text(each) for each in value)
     text = str(value)
-    # A URL may carry a password.
-    return bare(text) if "://" in text and "@" in text else text
+    # A URL may carry a password, or a key in its query.
+    return bare(text) if "://" in text and ("@" in text or "?" in text) else text

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from flask import Blueprint, Response, request
 
+from worker.contracts.book import Contract
 from worker.core.amounts import to_atomic
-from worker.core.errors import BadRequest, NotFound
+from worker.core.errors import BadRequest, Conflict, NotFound
 from worker.core.ids import is_id
 from worker.doors.answers import whole
 from worker.doors.dashboard_charts import WIDE, BarChart, stacked
@@ -49,13 +51,14 @@ def add(blueprint: Blueprint, view: DashboardView) -> None:
         by = by if by in GROUPS else "day"
         groups = _newest(by, grouped(view, found, by))
         unresolved = [*services.unresolved.payments(found.books)]
+        asked = {call.subject: call.kind for call in services.deferred_calls.waiting()}
         return view.page(
             "money",
             totals=found.books.totals(),
             counters=found.counters,
             wrong=imbalances(found.books, found.counters, found.gathered),
             strays=found.books.strays,
-            unresolved=[_evidence(view, each) for each in unresolved[:MOST_PAYMENTS]],
+            unresolved=[_evidence(view, each, asked) for each in unresolved[:MOST_PAYMENTS]],
             left_out=max(0, len(unresolved) - MOST_PAYMENTS),
             transfers=services.found_decisions.found.listed(),
             legs=services.unresolved.legs(),
@@ -130,15 +133,14 @@ def _chart(groups: dict[str, Totals]) -> BarChart:
     )
 
 
-def _evidence(view: DashboardView, each: UnresolvedPayment) -> Evidence:
+def _evidence(view: DashboardView, each: UnresolvedPayment, asked: Mapping[str, str]) -> Evidence:
     services, row = view.services, each.row
     money = services.ledger.money(row.id)
     payment = money.payment(row.number) if money else None
     payload = json.loads(services.ledger.payload(row.id, row.number)[0]) if payment else {}
     authorization = payload.get("payload", {}).get("authorization", {})
-    subject = _subject(row.id, row.number)
-    asked = next((call.kind for call in services.deferred_calls.waiting() if call.subject == subject), "")
-    return Evidence(each, payment, str(authorization.get("nonce", "")), asked)
+    under_way = asked.get(_subject(row.id, row.number), "")
+    return Evidence(each, payment, str(authorization.get("nonce", "")), under_way)
 
 
 def _subject(id: str, number: int) -> str:
@@ -165,6 +167,10 @@ def _resolve(view: DashboardView) -> Response:
         )
     with view.change(f"resolve as {action}", subject, transaction) as change:
         who, calls = view.visitor.name, view.services.deferred_calls
+        if any(call.subject == subject for call in calls.waiting()):
+            raise Conflict(
+                "a decision about this payment is under way", advice="Its answer will stand in the journal."
+            )
         if action == "settled":
             calls.ask(SETTLED, who, subject, id=id, number=str(number), transaction=transaction)
         else:
@@ -185,7 +191,10 @@ def _refund(view: DashboardView) -> Response:
 
 def _retry(view: DashboardView) -> Response:
     member = view.text("leg", required=True, most=200)
-    leg = LegKey.parse(member) if len(member.split(" ")) == 3 else None
+    try:
+        leg = LegKey.parse(member)
+    except ValueError:
+        leg = None
     if leg is None:
         raise BadRequest("this is no leg", field="leg")
     with view.change("retry leg", member) as change:
@@ -199,12 +208,22 @@ def _found(view: DashboardView) -> Response:
     transaction = view.text("transaction", required=True, most=80)
     listed = decisions.find(transaction, whole(view.text("log_index", required=True, most=10), 0))
     wanted = view.text("to", most=300) if action == "bind" else ""
-    with view.change(f"{action} found money", f"transfer {transaction} {listed.log_index}", wanted) as change:
-        change.outcome = f"done: {_decided(view, listed, action, wanted)}"
+    contract = _contract(view, wanted) if wanted and not is_id(wanted) else None
+    # A contract's id is a credential, which whoever reads the journal must not get.
+    detail = f"to contract {contract.ref}" if contract else wanted
+    with view.change(f"{action} found money", f"transfer {transaction} {listed.log_index}", detail) as change:
+        change.outcome = f"done: {_decided(view, listed, action, contract or wanted)}"
     return view.back_with(change)
 
 
-def _decided(view: DashboardView, listed: FoundTransfer, action: str, wanted: str) -> str:
+def _contract(view: DashboardView, wanted: str) -> Contract:
+    contract = view.services.book.find(wanted) or view.services.contract_list.get(wanted)
+    if contract is None:
+        raise NotFound("no execution and no contract has this id")
+    return contract
+
+
+def _decided(view: DashboardView, listed: FoundTransfer, action: str, to: Contract | str) -> str:
     decisions: Any = view.services.found_decisions
     if action == "dismiss":
         decisions.dismiss(listed)
@@ -212,10 +231,7 @@ def _decided(view: DashboardView, listed: FoundTransfer, action: str, wanted: st
     if action == "give back":
         decisions.refund(listed)
         return f"{exact(listed.amount)} USDC refund to {listed.payer} queued"
-    if is_id(wanted):
-        return f"settled: {decisions.bind_to_execution(listed, wanted)}"
-    contract = view.services.book.find(wanted) or view.services.contract_list.get(wanted)
-    if contract is None:
-        raise NotFound("no execution and no contract has this id")
-    decisions.bind_to_contract(listed, contract)
+    if isinstance(to, str):
+        return f"settled: {decisions.bind_to_execution(listed, to)}"
+    decisions.bind_to_contract(listed, to)
     return "bound: the seeker's next request gets the work without another payment"

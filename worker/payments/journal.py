@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import redis
@@ -42,7 +43,12 @@ def newest_days(books: JournalReport, now: int, days: int) -> dict[str, Totals]:
             break
         if day in found:
             found[day].add(row)
-    return {iso(day * DAY_US)[:10]: totals for day, totals in found.items()}
+    return {_date(day): totals for day, totals in found.items()}
+
+
+@cache
+def _date(day: int) -> str:
+    return iso(day * DAY_US)[:10]
 
 
 class JournalReader:
@@ -81,7 +87,7 @@ class JournalReader:
         if by == "seeker":
             return lambda row: row.payer
         if by == "day":
-            return lambda row: iso(row.claimed_at)[:10]
+            return lambda row: _date(row.claimed_at // DAY_US)
         agents = self.agents(sorted({id for id, _ in books.rows}))
         return lambda row: agents.get(row.id, REMOVED)
 
