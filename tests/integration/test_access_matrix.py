@@ -92,6 +92,7 @@ RULES: dict[tuple[str, str], set[str]] = {
     ("GET", "/dashboard/"): WATCHERS,
     ("GET", "/dashboard/agents"): WATCHERS,
     ("GET", "/dashboard/contracts"): WATCHERS,
+    ("POST", "/dashboard/contracts"): OPERATOR,
     ("GET", "/dashboard/contracts/<ref>"): WATCHERS,
     ("GET", "/dashboard/executions"): WATCHERS,
     ("GET", "/dashboard/executions/<id>"): WATCHERS,

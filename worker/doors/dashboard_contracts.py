@@ -9,6 +9,7 @@ from flask import Blueprint, Response, request
 
 from worker.contracts.book import Contract
 from worker.core.errors import NotFound
+from worker.doors.dashboard_session import PATH
 from worker.doors.dashboard_view import DashboardView
 from worker.engine.listing import Filter
 
@@ -36,6 +37,14 @@ def add(blueprint: Blueprint, view: DashboardView) -> None:
             unpaid=services.contract_list.unpaid(),
             unpaid_count=services.contract_list.count_unpaid(),
         )
+
+    @blueprint.post("/contracts")
+    def find_contract() -> Response:
+        """A contract's id opens its task, so it travels in a form and the address has the reference."""
+        found = view.services.book.find(view.text("contract", required=True, most=300))
+        if found is None:
+            raise NotFound("no contract has this id")
+        return view.go(f"{PATH}/contracts/{found.ref}")
 
     @blueprint.get("/contracts/<ref>")
     def contract(ref: str) -> Response:

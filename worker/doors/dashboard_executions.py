@@ -65,7 +65,7 @@ def add(blueprint: Blueprint, view: DashboardView) -> None:
 def _page(view: DashboardView, given: dict[str, str], cursor: str) -> Page:
     services = view.services
     if given["contract"]:
-        contract = services.book.find(given["contract"]) or services.contract_list.get(given["contract"])
+        contract = services.contract_list.get(given["contract"])
         found = services.executions.many([contract.execution]) if contract and contract.execution else []
         return Page(found, "")
     if given["status"] and given["status"] not in tuple(State):
