@@ -140,7 +140,7 @@ def _answer_errors(app: Flask, settings: Settings) -> None:
             return pages.problem_page(problem, settings)
         # Use the HIRE error format for unknown routes, except under /v0.
         door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        hires = (hire.NAME, buy.NAME, chat.NAME, assets.NAME)
+        hires = (hire.NAME, buy.NAME, chat.NAME, assets.NAME, shop.NAME)
         return hire.refuse(problem) if door in hires else kernel.refuse(problem)
 
     @app.errorhandler(Problem)

@@ -53,7 +53,7 @@ def test_a_key_file_is_private_and_never_replaced(tmp_path: Path, capsys: pytest
     assert Wallet.from_file(file).address in printed.err
     before = file.read_bytes()
     assert main(["keys", "new", "wallet", "--out", str(file)]) == 1
-    assert "Name another file" in capsys.readouterr().err
+    assert "Choose another file" in capsys.readouterr().err
     assert file.read_bytes() == before
 
 

@@ -57,7 +57,14 @@ def test_prove_tells_its_story_without_log_lines(own: Own) -> None:
     output = local.log_file.read_text()
     assert output.startswith("A seeker hires logo-design")
     assert not re.search(r"\[info|\blocal\.ready|gunicorn|work\.started|facilitator\.", output), output
-    for words in ("/manifest", "^C", "PORT=8001 make run", str(local.about), str(local.state / "worker.log")):
+    for words in (
+        "/docs",
+        "/dashboard",
+        "^C",
+        "PORT=8001 make run",
+        str(local.about),
+        str(local.state / "worker.log"),
+    ):
         assert words in output, words
     assert local.facts["kernel_token"] not in output
     log = (local.state / "worker.log").read_text()

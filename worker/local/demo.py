@@ -238,7 +238,7 @@ def what_next(facts: Mapping[str, Any], state: Path) -> list[str]:
         "",
         f"  open           {url}    what can be hired, and a form that hires it; {url}/docs says how",
         f'  operator       curl -s {url}/ready -H "Authorization: Bearer $({read})"',
-        f"                 the token is in {about}, with the buyer's key and all addresses",
+        f"                 or open {url}/dashboard; the token is in {about}, with the buyer's key",
         f"  log            {state / 'worker.log'}",
         "  stop           ^C",
         "  another port   PORT=8001 make run",
