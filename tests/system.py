@@ -18,6 +18,7 @@ NEEDED = {
     "redis-sentinel": "redis-sentinel",
     "nginx": "nginx-light",
     "openssl": "openssl",
+    "zsh": "zsh",
 }
 # Little patience with a network that is away, a minute's with somebody else who installs, and no question
 # about configuration that an earlier installation left.

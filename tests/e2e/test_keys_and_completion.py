@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import stat
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.system import program
 from worker.cli import main, parser_of
 from worker.cli.completion import commands_below
 from worker.cli.keys import KINDS
@@ -114,14 +114,13 @@ def test_every_command_is_completed() -> None:
     assert {each.path for each in commands_below(parser_of())} == {*paths(parser_of())}
 
 
-@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh on this machine")
 def test_zsh_takes_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """zsh parses it, and it registers with the completion system."""
     main(["completion", "zsh"])
     script = tmp_path / "_worker"
     script.write_text(capsys.readouterr().out)
     check = f"autoload -U compinit; compinit -u -D; source {script}; print $_comps[worker]"
-    done = subprocess.run(["zsh", "-f", "-c", check], capture_output=True, text=True, timeout=20)
+    done = subprocess.run([program("zsh"), "-f", "-c", check], capture_output=True, text=True, timeout=20)
     assert (done.stdout, done.stderr) == ("_worker\n", "")
 
 
