@@ -49,7 +49,7 @@ lint: $(READY)
 	@$(VENV)/bin/lint-imports --no-logo --no-cache
 
 unit: $(READY) system
-	@COVERAGE_FILE=.coverage-unit $(PYTEST) $(WIDE) --cov --cov-report= tests/unit
+	@COVERAGE_FILE=.coverage-unit $(PYTEST) $(WIDE) --cov --cov-report= tests/unit || { $(ALONE) tests/unit; }
 
 integration: $(READY) system
 	@COVERAGE_FILE=.coverage-integration $(PYTEST) $(WIDE) --cov --cov-report= tests/integration || \
