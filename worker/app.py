@@ -73,7 +73,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.register_blueprint(assets.door())
     app.register_blueprint(dashboard.door(parts))
     app.register_blueprint(shop.door(for_people))
-    app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale, settings))
+    app.register_blueprint(site.door(parts.site_documents, parts.manifest.for_sale_if_known, settings))
     if settings.swarm_keys:
         app.register_blueprint(swarm.door(parts.serving, parts.kernels))
     # Called by the serving process, see worker/web.py; tests that only call the application skip it.

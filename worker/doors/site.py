@@ -9,14 +9,12 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import redis
 from flask import Blueprint, Response, redirect, request
 
 from worker.capabilities.declare import Capability
 from worker.core.settings import Settings
 from worker.doors.answers import json_answer
 from worker.doors.site_documents import SiteDocuments
-from worker.store.outage import note
 
 NAME = "site"
 _MINUTES = "public, max-age=300"
@@ -29,29 +27,21 @@ def door(
 ) -> Blueprint:
     blueprint = Blueprint(NAME, __name__)
 
-    def sold() -> dict[str, Capability]:
-        """None while the store is unavailable; the documents are served anyway."""
-        try:
-            return for_sale()
-        except redis.RedisError as error:
-            note(error, "site")
-            return {}
-
     @blueprint.get("/llms.txt")
     def llms() -> Response:
-        return _cached(Response(documents.llms(sold()), mimetype="text/plain"))
+        return _cached(Response(documents.llms(for_sale()), mimetype="text/plain"))
 
     @blueprint.get("/.well-known/x402")
     def resources() -> Response:
-        return _document(documents.resources(sold()))
+        return _document(documents.resources(for_sale()))
 
     @blueprint.get("/.well-known/agent-card.json")
     def agent_card() -> Response:
-        return _document(documents.agent_card(sold()))
+        return _document(documents.agent_card(for_sale()))
 
     @blueprint.get("/.well-known/agent-registration.json")
     def registration() -> Response:
-        return _document(documents.registration(sold()))
+        return _document(documents.registration(for_sale()))
 
     @blueprint.get("/.well-known/did.json")
     def did() -> Response:

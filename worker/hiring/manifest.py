@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import redis
+
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
 from worker.contracts.terms import BEFORE_WORK, CapabilityOffer, Listing
@@ -14,6 +16,7 @@ from worker.core.amounts import to_atomic
 from worker.core.errors import Unavailable
 from worker.core.settings import Settings
 from worker.core.version import __version__
+from worker.store.outage import note
 from worker.x402.networks import Network
 
 _STARTED = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -41,6 +44,14 @@ class Manifest:
             for name, each in self.catalog.all().items()
             if not name.startswith("_") and to_atomic(each.price) > 0
         }
+
+    def for_sale_if_known(self) -> dict[str, Capability]:
+        """The same, or none while the store is away: public documents are served all the same."""
+        try:
+            return self.for_sale()
+        except redis.RedisError as error:
+            note(error, "manifest")
+            return {}
 
     def listing(self) -> Listing:
         """The listing that contracts are checked against; refused until a work process publishes agents."""
