@@ -26,7 +26,6 @@ from worker.parts import Parts
 from worker.store.client import unavailable
 from worker.store.data_version import WrongDataVersion, use_store
 from worker.store.outage import note
-from worker.store.pool import use
 from worker.store.request_counts import RequestCounts
 
 log = structlog.get_logger()
@@ -102,7 +101,6 @@ def _join_store(parts: Parts) -> None:
 def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.before_request
     def begin() -> None:
-        use("request")  # a keep-alive connection serves several requests
         g.began = time.monotonic()
         g.request_id = request_id(request.headers.get("X-Request-Id"))
         g.logging = bound(request_id=g.request_id)

@@ -20,7 +20,6 @@ from tests.waiting import eventually
 from tests.web_app import TOKEN, application, settings_for
 from worker.core.states import Lane
 from worker.local.valkey import EmbeddedStore
-from worker.store import pool
 from worker.store.request_counts import RequestCounts
 
 DEAD = "redis://:secret@127.0.0.1:1/0"
@@ -233,13 +232,6 @@ def test_evicting_store_is_not_ready(tmp_path: Path) -> None:
         admin.config_set("maxmemory-policy", "noeviction")
         assert "store" not in app.test_client().get("/ready").get_json()["failing"]
         admin.close()
-
-
-def test_request_priority_ends_with_its_request(http: FlaskClient) -> None:
-    """On a kept-alive connection the priority of a paid request ends with that request."""
-    with pool.used_for("paid"):
-        assert http.get("/health").status_code == 200
-        assert pool._use.get() == "request"
 
 
 @pytest.mark.parametrize("path", ["/ready", "/metrics"])

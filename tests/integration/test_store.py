@@ -28,7 +28,7 @@ from worker.cli.doctor_store import connections_needed
 from worker.core.settings import BadStart, Settings
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.queue.rq import QueueWorker, RunQueue
-from worker.store.client import StoreUnavailable, connect, connect_blocking, share, unavailable
+from worker.store.client import StoreUnavailable, connect, connect_blocking, unavailable
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,9 +101,9 @@ def test_unix_socket_is_supported(embedded: EmbeddedStore, tmp_path: Path) -> No
         assert store.set("a", 1) and store.get("a") == b"1"
 
 
-def test_pool_is_bounded_and_waits(embedded: EmbeddedStore) -> None:
-    """Thirty threads share a pool of three: all are answered, over at most three connections."""
-    settings = settings_for(embedded.url, STORE_CONNECTIONS="3")
+def test_one_connection_serves_all_threads(embedded: EmbeddedStore) -> None:
+    """Thirty threads are answered over one connection."""
+    settings = settings_for(embedded.url)
     store, admin = connect(settings, role="web"), connect(settings, role="cli")
     most, failures = [0], []
 
@@ -120,30 +120,38 @@ def test_pool_is_bounded_and_waits(embedded: EmbeddedStore) -> None:
     while any(thread.is_alive() for thread in threads):
         most[0] = max(most[0], connected(admin, "worker-web"))
     assert not failures and store.get("n") == b"600"
-    assert 1 <= most[0] <= 3
+    assert most[0] == 1
 
 
-def test_pool_is_shared_between_greenlets(embedded: EmbeddedStore) -> None:
-    """Under gevent a hundred greenlets share four connections, and a waiting one blocks no other."""
+def test_one_connection_serves_all_greenlets(embedded: EmbeddedStore) -> None:
+    """Under gevent a hundred greenlets share it, in turns, and one that blocks on a queue blocks no other."""
     code = """
 from gevent import monkey; monkey.patch_all()
-import gevent, os
+import gevent, os, redis
 from worker.core.settings import Settings
 from worker.store.client import connect, connect_blocking
 settings = Settings.load(os.environ)
-store, waiting = connect(settings, role="web"), connect_blocking(settings, role="web", wait=5)
-sleeper = gevent.spawn(waiting.blpop, ["never"], 3)
-jobs = [gevent.spawn(store.incr, "n") for _ in range(100)]
-gevent.joinall(jobs, timeout=2.5, raise_error=True)
-names = [c["name"] for c in store.client_list()]
-print(store.get("n").decode(), names.count("worker-web") <= 5, sleeper.ready())
+store, waiting = connect(settings, role="web"), connect_blocking(settings, role="web", wait=60)
+sleeper = gevent.spawn(waiting.blpop, ["never"], 60)
+counts, widest = [0] * 100, 0
+
+def work(number):
+    global widest
+    for _ in range(20):
+        store.incr("n")
+        counts[number] += 1
+        widest = max(widest, max(counts) - min(counts))
+
+gevent.joinall([gevent.spawn(work, number) for number in range(100)], timeout=25, raise_error=True)
+names = [c["name"] for c in redis.Redis.from_url(settings.redis_url).client_list()]
+print(store.get("n").decode(), names.count("worker-web"), widest <= 2, sleeper.ready())
 os._exit(0)
 """
-    environ = {**os.environ, "REDIS_URL": embedded.url, "STORE_CONNECTIONS": "4"}
+    environ = {**os.environ, "REDIS_URL": embedded.url}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=30
     )
-    assert done.stdout.split() == ["100", "True", "False"], done.stderr
+    assert done.stdout.split() == ["2000", "2", "True", "False"], done.stderr
 
 
 def test_blocking_command_outlives_the_read_timeout(embedded: EmbeddedStore) -> None:
@@ -156,14 +164,14 @@ def test_blocking_command_outlives_the_read_timeout(embedded: EmbeddedStore) -> 
 
 
 def test_connection_counts_fit_a_small_plan() -> None:
-    """With default settings all processes and a command fit twenty connections; more processes fit forty."""
-    assert sum(connections_needed(Settings.load({})).values()) <= 20
-    more = {"WEB_CONCURRENCY": "2", "STORE_CONNECTIONS": "10", "QUEUE_PROCESSES": "3"}
-    assert sum(connections_needed(Settings.load(more)).values()) <= 40
+    """With default settings all processes and a command fit fifteen; more processes fit twenty."""
+    assert sum(connections_needed(Settings.load({})).values()) <= 15
+    more = {"WEB_CONCURRENCY": "2", "QUEUE_PROCESSES": "3"}
+    assert sum(connections_needed(Settings.load(more)).values()) <= 20
 
 
 def test_rq_uses_these_clients(embedded: EmbeddedStore) -> None:
-    """RQ accepts our messages, and our worker runs them, within their share of connections."""
+    """RQ accepts our messages, and our worker runs them over one connection that blocks."""
     settings = settings_for(embedded.url)
     client, waiting = connect(settings, role="queue"), connect_blocking(settings, role="queue", wait=400)
     RunQueue(client).push("an-id")
@@ -172,7 +180,7 @@ def test_rq_uses_these_clients(embedded: EmbeddedStore) -> None:
     worker.work(burst=True, logging_level="WARNING")
     assert ran == ["an-id"]
     pool: Any = waiting.connection_pool
-    assert len(pool._connections) <= share(settings, "queue").waiting
+    assert len(pool._connections) == 1
 
 
 def test_restarted_store_is_reconnected(embedded: EmbeddedStore) -> None:
@@ -350,9 +358,8 @@ def test_stale_connection_is_replaced_before_use(embedded: EmbeddedStore) -> Non
             settings_for(embedded.url.replace(f":{port_of(embedded)}/", f":{way.port}/")), role="web"
         )
         assert store.incr("n") == 1
-        pool: Any = store.connection_pool
-        (held,) = pool._connections
-        held.next_health_check = 0.0
+        link: Any = getattr(store, "link")  # noqa: B009
+        link._connection.next_health_check = 0.0
         silent.set()
         before = way.accepted
         assert store.incr("n") == 2
@@ -391,7 +398,7 @@ class SwitchableStores:
 
     @property
     def settings(self) -> Settings:
-        return settings_for(f"redis://:shared@127.0.0.1:{self.way.port}/0", STORE_CONNECTIONS="6")
+        return settings_for(f"redis://:shared@127.0.0.1:{self.way.port}/0")
 
     def move(self) -> None:
         self.way.leads_to(port_of(self.stores[1]))

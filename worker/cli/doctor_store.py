@@ -18,7 +18,14 @@ from worker.core.store_address import parse
 from worker.core.values import LOOPBACK, bare
 from worker.payments.attention import attention
 from worker.store.certificate_pin import CertificateChanged
-from worker.store.client import REDIS_AT_LEAST, Role, certificate_pin, connect, sentinels, share
+from worker.store.client import (
+    REDIS_AT_LEAST,
+    Role,
+    certificate_pin,
+    connect,
+    connections,
+    sentinels,
+)
 from worker.store.data_model import Keys
 from worker.store.data_version import DATA, read_data_version
 
@@ -215,7 +222,7 @@ def connections_needed(settings: Settings) -> dict[Role, int]:
         "parent": 1,
         "cli": 1,
     }
-    return {role: count * share(settings, role).total for role, count in processes.items()}
+    return {role: count * connections(role) for role, count in processes.items()}
 
 
 def _connections(store: redis.Redis, info: Info, settings: Settings) -> CheckResult:

@@ -64,7 +64,6 @@ class Settings:
     redis_tls_ca: str | None = _one(values.certificate, None)
     redis_tls_verify: str = _one(values.one_of("on", "ca", "off"), "on")
     store_memory: int = _one(values.size(1 << 20, 1 << 44), 0)
-    store_connections: int = _one(values.integer(2, 500), 9)
 
     worker_state_dir: str = _one(values.text, "var")
     worker_config: str = _one(values.existing, "config/worker.toml")

@@ -32,7 +32,6 @@ from worker.engine.watch import Watcher
 from worker.files.blobs import INLINE_BYTES, read
 from worker.files.store import FileRef, Files
 from worker.store.outage import is_outage
-from worker.store.pool import used_for
 from worker.store.scripts import ScriptCall
 
 MOST_LABELS = 32
@@ -228,8 +227,7 @@ class Executions:
         with self._watcher.watch(self._store.keys.log(id)) as watch:
             while True:
                 try:
-                    with used_for("stream"):
-                        found, over = self._news(id, after)
+                    found, over = self._news(id, after)
                     away_until = 0.0
                 except redis.RedisError as error:
                     if not is_outage(error):

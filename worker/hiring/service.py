@@ -34,7 +34,6 @@ from worker.payments.facts import Facts
 from worker.payments.found import FoundMoney
 from worker.payments.ledger import Ledger
 from worker.payments.settler import Settler
-from worker.store.pool import use
 from worker.store.scripts import Reply
 from worker.x402.networks import Network
 from worker.x402.offer import Offer, mismatch, signature_mismatch
@@ -269,7 +268,6 @@ class Hiring:
         load: Load,
     ) -> Task | None:
         """Claims a payment that fits its offer; None if a concurrent request won."""
-        use("paid")
         self.settler.checkpoint("before_claim")
         most_ahead = self.conditions.most_ahead(contract, capability, load)
         made = self.claims.make(contract, capability, body, offer, payment, hooks, most_ahead=most_ahead)
@@ -302,7 +300,6 @@ class Hiring:
         paying: bool,
     ) -> Task | None:
         """Claims a payment found on the chain; only the input was missing."""
-        use("paid")
         found = self.found.waiting_for(contract.ref)
         if found is None:
             return None

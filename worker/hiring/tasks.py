@@ -28,7 +28,6 @@ from worker.hiring.waiting_requests import WaitingRequests
 from worker.payments.ledger import Ledger, Reading
 from worker.payments.settler import Settler
 from worker.store.outage import insist
-from worker.store.pool import use
 
 # How often a waiting request looks at the record without being told to: processes of an older release, and a
 # process that dies, tell it nothing.
@@ -70,7 +69,6 @@ class Tasks:
         return Task(id, TaskRecord(lambda: self._reading(id)), contract, capability, first=True, calls=calls)
 
     def _reading(self, id: str) -> Reading:
-        use("paid")
         found = self.ledger.read(id)
         if found is None:
             raise no_task()
@@ -82,7 +80,6 @@ class Tasks:
         kept = self._finished.get(id)
         if kept is None:
             return None
-        use("paid")
         if self.ledger.unchanged(contract.ref, kept):
             return kept
         self._finished.drop(id)

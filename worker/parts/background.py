@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable
 
 from worker.store.outage import note
-from worker.store.pool import used_for
 
 # Threads that wait for work; more run when there is more work.
 _IDLE = 64
@@ -52,8 +51,7 @@ class Background:
     def _run(self, work: Work) -> None:
         while True:
             try:
-                with used_for("paid"):
-                    work()
+                work()
             except Exception as error:  # nobody waits for it; the clock completes the rest
                 note(error, "web.background")
             waiting = _Waiting()

@@ -203,7 +203,9 @@ class PaidParts(PublicParts):
     @cached_property
     def ledger(self) -> Ledger:
         apart = connect_apart(self.settings, role=self.role)
-        safe = SafeWrites(apart, self.keys, test_clock=self.test_clock, witness=self.witness)
+        safe = SafeWrites(
+            self.client, self.keys, apart=apart, test_clock=self.test_clock, witness=self.witness
+        )
         audited = self.settings.rpc_url is not None
         return Ledger(self.client, self.keys, test_clock=self.test_clock, audited=audited, safe=safe)
 

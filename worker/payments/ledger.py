@@ -148,7 +148,9 @@ class Ledger(MoneyStore):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.safe = self.safe or SafeWrites(self.client, self.keys, test_clock=self.test_clock)
+        self.safe = self.safe or SafeWrites(
+            self.client, self.keys, apart=self.client, test_clock=self.test_clock
+        )
 
     def claim(
         self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes

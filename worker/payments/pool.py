@@ -11,7 +11,6 @@ from typing import Protocol
 
 from worker.payments.leg import LegKey
 from worker.store.outage import REST
-from worker.store.pool import used_for
 from worker.store.task_pool import TaskPool
 
 THREADS = 8
@@ -70,14 +69,14 @@ class MoneyPool:
 
     def chore(self, at: int) -> None:
         """Called by the clock about once a second, with the store's time."""
-        self._begin(self._comparing, "comparison", self._comparison.run)
+        self._comparing.begin("comparison", self._comparison.run)
         if self._audit is not None:
-            self._begin(self._pool, "audit", self._audit.run)
+            self._pool.begin("audit", self._audit.run)
         for id in dict.fromkeys([*self._rechecks(), *self._ledger.due(at)]):
-            self._begin(self._pool, f"payment {id}", partial(self._settler.attend, id))
+            self._pool.begin(f"payment {id}", partial(self._settler.attend, id))
         if self._legs is not None:
             for leg in self._legs.due(at):
-                self._begin(self._pool, leg.member, partial(self._legs.attend, leg))
+                self._pool.begin(leg.member, partial(self._legs.attend, leg))
 
     @property
     def under_way(self) -> set[str]:
@@ -87,11 +86,3 @@ class MoneyPool:
         """Waits up to `grace_s` for open calls; the rest stays due for other clocks."""
         for pool in (self._pool, self._comparing):
             pool.close(grace_s)
-
-    def _begin(self, pool: TaskPool, task: str, work: Callable[[], object]) -> None:
-        pool.begin(task, partial(_as_paid_work, work))
-
-
-def _as_paid_work(work: Callable[[], object]) -> None:
-    with used_for("paid"):
-        work()

@@ -19,7 +19,6 @@ from worker.payments.answers import ClaimAnswer, SettleBeginAnswer
 from worker.payments.money_store import MoneyStore
 from worker.store.commands import OneConnection, ask, one_connection
 from worker.store.outage import note
-from worker.store.pool import use
 from worker.store.scripts import A, Reply, Script, Value
 
 log = structlog.get_logger()
@@ -61,8 +60,6 @@ class Witness(MoneyStore):
         """Reports in a separate thread, for a process without a clock."""
 
         def run() -> None:
-            # Claims wait while this one asks, so it must not queue behind requests.
-            use("paid")
             while True:
                 try:
                     self.vouch()
@@ -75,8 +72,9 @@ class Witness(MoneyStore):
 
 @dataclass
 class SafeWrites(MoneyStore):
-    """Makes such writes; `client` has its own connection, on which it waits for a replica's answer."""
+    """Makes such writes. Waits for a replica's answer apart: on the link, all others would wait too."""
 
+    apart: redis.Redis = field(kw_only=True)
     witness: Witness | None = field(default=None, kw_only=True)
     _brief_until: float = field(default=0.0, init=False)
 
@@ -90,18 +88,23 @@ class SafeWrites(MoneyStore):
         A script that wrote answers with a number, the count of such writes, the store's life, and '1' where
         the write must be on a replica too.
         """
-        with one_connection(self.client) as own:
-            reply = self._scripts.on(own).run(script, **arguments)
-            if reply.answer not in _WROTE:
-                return reply, True
-            if self.witness is not None:
-                self.witness.wrote(reply.text(2), int(reply.text(1)))
-            return reply, reply.text(3) != "1" or self._on_a_replica(own)
+        reply = self._scripts.run(script, **arguments)
+        if reply.answer not in _WROTE:
+            return reply, True
+        life = reply.text(2)
+        if self.witness is not None:
+            self.witness.wrote(life, int(reply.text(1)))
+        return reply, reply.text(3) != "1" or self.kept(life)
 
-    def kept(self) -> bool:
-        """Whether everything written so far is on a replica, where the store has any."""
-        with one_connection(self.client) as own:
-            replicated = self._scripts.on(own).value("fence")
+    def kept(self, life: str = "") -> bool:
+        """Whether everything written so far is on a replica, where the store has any.
+
+        `life`: the store's when it was written, because a new life may have lost it.
+        """
+        with one_connection(self.apart) as own:
+            replicated, now = self._scripts.on(own).value("fence")
+            if life and now.decode() != life:
+                return False
             return replicated != b"1" or self._on_a_replica(own)
 
     def _on_a_replica(self, own: OneConnection) -> bool:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from worker.store.outage import note
-from worker.store.pool import use
 
 # How often the thread looks for renewals that are due.
 _TICK_S = 0.2
@@ -75,7 +74,6 @@ class Renewals:
                 self._queue.put(each)
 
     def _renew_queued(self) -> None:
-        use("paid")
         while True:
             renewal = self._queue.get()
             with self._changed:

@@ -23,7 +23,6 @@ from worker.remote.runners import Runners
 from worker.remote.store import Connection, Kind, RemoteStore
 from worker.store.data_model import Keys
 from worker.store.outage import is_outage, note
-from worker.store.pool import use, used_for
 
 log = structlog.get_logger()
 
@@ -172,11 +171,10 @@ class RemoteStreams:
         epoch = stream.connection.epoch
         while True:
             try:
-                with used_for("stream"):
-                    items = self._store.read_mail(epoch, stream.written, _BATCH)
-                    if not items and not self._store.alive(epoch):
-                        stream.end()
-                    return len(items), b"".join(map(self._frame, items))
+                items = self._store.read_mail(epoch, stream.written, _BATCH)
+                if not items and not self._store.alive(epoch):
+                    stream.end()
+                return len(items), b"".join(map(self._frame, items))
             except redis.RedisError as error:
                 if not is_outage(error) or stream.ended or self._watcher.closed:
                     raise
@@ -211,7 +209,6 @@ class RemoteStreams:
 
     def _keep(self) -> None:
         """Renews leases, and wakes streams whose connection has ended."""
-        use("stream")
         every, due = min(self._lease / 3, 5.0), 0.0
         while True:
             time.sleep(_LOOK)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 import redis
@@ -30,7 +29,7 @@ from worker.store.connections import (
     UnixConnection,
     refuses,
 )
-from worker.store.pool import FairPool
+from worker.store.linked_client import LinkedClient
 
 Role = Literal["web", "express", "queue", "check", "clock", "parent", "cli"]
 
@@ -42,33 +41,13 @@ REDIS_AT_LEAST = (6, 2)
 _HOMES: dict[str, CurrentPrimary] = {}
 
 
-@dataclass(frozen=True)
-class ConnectionShare:
-    """How many connections one process of a role may hold."""
+def connections(role: Role) -> int:
+    """How many connections to the store a process of this role may hold.
 
-    pool: int
-    waiting: int
-    apart: int = 0
-
-    @property
-    def total(self) -> int:
-        return self.pool + self.waiting + self.apart
-
-
-def share(settings: Settings, role: Role) -> ConnectionShare:
-    """Threads of a work process can wait for each other: none holds one connection while getting another.
-
-    One connection of each web process and each clock is outside the pool: see `connect_apart`.
+    One carries its commands. A second blocks on a queue or listens; those that claim payments have a third to
+    wait for a replica's acknowledgement.
     """
-    return {
-        "web": ConnectionShare(max(1, settings.store_connections - 1), 1, 1),
-        "express": ConnectionShare(1, 1),
-        "queue": ConnectionShare(1, 1),
-        "check": ConnectionShare(1, 0),
-        "clock": ConnectionShare(1, 0, 1),
-        "parent": ConnectionShare(1, 0),
-        "cli": ConnectionShare(1, 1),
-    }[role]
+    return {"web": 3, "express": 2, "queue": 2, "check": 1, "clock": 2, "parent": 1, "cli": 2}[role]
 
 
 class StoreUnavailable(Unavailable):
@@ -81,18 +60,17 @@ class StoreUnavailable(Unavailable):
 
 def connect(settings: Settings, *, role: Role) -> redis.Redis:
     """Returns a client for non-blocking commands. Bytes in, bytes out; connects on first use."""
-    return _client(settings, role, share(settings, role).pool, READ_TIMEOUT)
+    return LinkedClient(_pool(settings, role, READ_TIMEOUT))
 
 
 def connect_apart(settings: Settings, *, role: Role) -> redis.Redis:
     """Returns a client with one connection, for writes that then wait for a replica's acknowledgement."""
-    return _client(settings, role, 1, READ_TIMEOUT)
+    return redis.Redis(connection_pool=_pool(settings, role, READ_TIMEOUT))
 
 
 def connect_blocking(settings: Settings, *, role: Role, wait: float) -> redis.Redis:
     """Returns a client for commands that block up to `wait` seconds, and for subscriptions."""
-    # A role without a share has parts that could block but never do.
-    return _client(settings, role, max(1, share(settings, role).waiting), wait + READ_TIMEOUT)
+    return redis.Redis(connection_pool=_pool(settings, role, wait + READ_TIMEOUT))
 
 
 def unavailable(error: BaseException) -> StoreUnavailable | None:
@@ -123,11 +101,12 @@ def as_texts(reply: object) -> list[str]:
     return [as_bytes(item).decode() for item in cast(list[Any], reply)]
 
 
-def _client(settings: Settings, role: Role, connections: int, read_timeout: float) -> redis.Redis:
+def _pool(settings: Settings, role: Role, read_timeout: float) -> redis.ConnectionPool:
     kind, address = _address(settings)
-    pool = FairPool(  # type: ignore[no-untyped-call]
+    return redis.BlockingConnectionPool(  # type: ignore[no-untyped-call]
         connection_class=kind,
-        max_connections=connections,
+        max_connections=1,
+        timeout=READ_TIMEOUT,
         socket_timeout=read_timeout,
         health_check_interval=HEALTH_CHECK_EVERY,
         retry=Retry(NoBackoff(), 0),
@@ -136,7 +115,6 @@ def _client(settings: Settings, role: Role, connections: int, read_timeout: floa
         driver_info=None,
         **address,
     )
-    return redis.Redis(connection_pool=pool)
 
 
 def _address(settings: Settings) -> tuple[Callable[..., Any], dict[str, Any]]:

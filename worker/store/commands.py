@@ -1,7 +1,7 @@
-"""Sends one command on a connection of the client's pool.
+"""Sends commands on a client's link, or on one connection of its pool.
 
-The client's own way costs several times as much, for retries that we do not want, decoding and metrics. The
-connection is the library's: it closes itself when an answer is lost, and nothing is sent twice.
+The library's own way costs several times as much, for retries that we do not want, decoding and metrics.
+Nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -37,27 +37,29 @@ def ask(client: redis.Redis | OneConnection, *words: Word) -> Any:
     """The reply to a command; raises what the client would raise."""
     if isinstance(client, OneConnection):
         return _exchange(client.connection, words)
+    link = getattr(client, "link", None)
+    if link is not None:
+        return _checked(link.ask(packed(words)))[0]
     with one_connection(client) as taken:
         return _exchange(taken.connection, words)
 
 
 def ask_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[Any]:
     """The replies to several commands, in one round trip; raises the first error."""
-    with one_connection(client) as taken:
-        taken.connection.send_packed_command([b"".join(map(packed, commands))])
-        replies = [_reply(taken.connection) for _ in commands]
+    link = getattr(client, "link", None)
+    if link is not None:
+        return _checked(link.ask(b"".join(map(packed, commands)), len(commands)))
+    with client.pipeline(transaction=False) as pipe:
+        for command in commands:
+            pipe.execute_command(*command)  # type: ignore[no-untyped-call]
+        return pipe.execute()
+
+
+def _checked(replies: list[Any]) -> list[Any]:
     for reply in replies:
-        if isinstance(reply, redis.ResponseError):
+        if isinstance(reply, redis.RedisError):
             raise reply
     return replies
-
-
-def _reply(connection: Any) -> Any:
-    """An error is returned, so that the replies behind it are read, too."""
-    try:
-        return connection.read_response()
-    except redis.ResponseError as error:
-        return error
 
 
 def _exchange(connection: Any, words: tuple[Word, ...]) -> Any:

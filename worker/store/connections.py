@@ -131,14 +131,15 @@ class _SentOnce:
     def read_response(self: Any, *args: Any, **options: Any) -> Any:
         try:
             return super().read_response(*args, **options)  # type: ignore[misc]
-        except redis.TimeoutError:
-            if self.sentinels is not None:  # the primary may have changed
-                self._home.moved(self._since)
-            raise
         except redis.RedisError as error:
-            if _is_elsewhere(error):
-                self._home.moved(self._since)
+            self.notice(error)
             raise
+
+    def notice(self: Any, error: redis.RedisError) -> None:
+        """Whether the error shows that the primary is, or may be, elsewhere."""
+        silent = isinstance(error, redis.TimeoutError) and self.sentinels is not None
+        if silent or _is_elsewhere(error):
+            self._home.moved(self._since)
 
     def check_health(self: Any) -> None:
         """Replaces a dead connection before the command is sent."""

@@ -33,7 +33,13 @@ class Process:
     def __init__(self, ledger_setup: LedgerSetup) -> None:
         self.ledger_setup = ledger_setup
         self.witness = Witness(ledger_setup.client, ledger_setup.keys, test_clock=True)
-        safe = SafeWrites(ledger_setup.client, ledger_setup.keys, test_clock=True, witness=self.witness)
+        safe = SafeWrites(
+            ledger_setup.client,
+            ledger_setup.keys,
+            apart=ledger_setup.client,
+            test_clock=True,
+            witness=self.witness,
+        )
         self.ledger = Ledger(ledger_setup.client, ledger_setup.keys, test_clock=True, safe=safe)
         self.witness.vouch()
 

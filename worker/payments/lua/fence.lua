@@ -3,7 +3,7 @@
 -- keys
 --   life writers
 -- returns
---   '1' where it must be on a replica before it is relied on
-local _, replicated = look_at_life(now())
+--   '1' where it must be on a replica before it is relied on; the store's life
+local life, replicated = look_at_life(now())
 redis.call('HINCRBY', LIFE, 'fences', 1)
-return replicated
+return {replicated, life}

@@ -1,0 +1,385 @@
+"""Commands that share a link: batches, lost connections, and callers who leave."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from tests.waiting import eventually
+from worker.store.commands import packed
+from worker.store.link import Link, _Call
+
+PING = packed(("PING",))
+
+
+class FakeStore:
+    """Answers with what it is told to; `reads` are the batches that came, each as its number of commands."""
+
+    def __init__(self) -> None:
+        self.reads: list[int] = []
+        self.opened = 0
+        self.reachable = True
+        self._ends: list[socket.socket] = []
+
+    def connection(self) -> FakeConnection:
+        return FakeConnection(self)
+
+    def open(self) -> socket.socket:
+        if not self.reachable:
+            raise redis.ConnectionError("nobody is there")
+        self.opened += 1
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(0.4)
+        self._ends.append(ours)
+        threading.Thread(target=self._read, args=(ours,), daemon=True).start()
+        return theirs
+
+    def answer(self, data: bytes) -> None:
+        self._ends[-1].sendall(data)
+
+    def hang_up(self) -> None:
+        self._ends[-1].shutdown(socket.SHUT_RDWR)
+
+    def _read(self, end: socket.socket) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := end.recv(65_536):
+                self.reads.append(data.count(b"PING"))
+
+    def heard(self, *batches: int) -> None:
+        eventually(lambda: tuple(self.reads) == batches, description=f"{self.reads} become {batches}")
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.close()
+
+
+class FakeConnection:
+    """What the link needs of a connection."""
+
+    health_check_interval = 30
+    next_health_check = 0.0
+
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
+        self._sock: socket.socket | None = None
+        self.noticed: list[redis.RedisError] = []
+
+    def connect(self) -> None:
+        if self._sock is None:
+            self._sock = self._store.open()
+
+    def check_health(self) -> None:
+        """Only an old connection is pinged."""
+
+    def disconnect(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
+        self._sock = None
+
+    def notice(self, error: redis.RedisError) -> None:
+        self.noticed.append(error)
+
+
+class Caller:
+    """One who asks in a thread of its own."""
+
+    def __init__(self, ask: Callable[[], list[Any]]) -> None:
+        self.found: Any = None
+        self._ask = ask
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            self.found = self._ask()
+        except BaseException as error:
+            self.found = error
+
+    def result(self) -> Any:
+        return eventually(lambda: self.found)
+
+
+class Linked:
+    """A link to a fake store, and its callers."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.link = Link(self.store.connection)
+
+    def asks(self, times: int = 1, expected: int = 1) -> list[Caller]:
+        """They ask one after another, each when the one before waits."""
+        callers = []
+        for _ in range(times):
+            before = len(self.link._queue)
+            was_led = self.link._led
+            callers.append(Caller(lambda: self.link.ask(PING * expected, expected)))
+            if was_led:
+                eventually(lambda before=before: len(self.link._queue) > before)  # type: ignore[misc]
+        return callers
+
+
+@pytest.fixture(name="linked")
+def _linked() -> Iterator[Linked]:
+    linked = Linked()
+    yield linked
+    linked.store.close()
+
+
+def test_a_lone_command_goes_at_once(linked: Linked) -> None:
+    """It waits for nobody, and its caller gets the reply."""
+    [caller] = linked.asks()
+    linked.store.heard(1)
+    linked.store.answer(b"+PONG\r\n")
+    assert caller.result() == [b"PONG"]
+
+
+def test_commands_asked_meanwhile_go_together(linked: Linked) -> None:
+    """What is asked while the store has the first goes in one write, and each caller gets its own reply."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    others = linked.asks(10)
+    linked.store.answer(b":100\r\n")
+    assert first.result() == [100]
+    linked.store.heard(1, 10)
+    linked.store.answer(b"".join(b":%d\r\n" % number for number in range(10)))
+    assert [each.result() for each in others] == [[number] for number in range(10)]
+
+
+def test_a_batch_is_bounded(linked: Linked) -> None:
+    """Whoever asks after sixty-four others goes with the batch after theirs."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    others = linked.asks(70)
+    linked.store.answer(b"+a\r\n")
+    linked.store.heard(1, 64)
+    linked.store.answer(b"+b\r\n" * 64)
+    linked.store.heard(1, 64, 6)
+    linked.store.answer(b"+c\r\n" * 6)
+    assert [each.result() for each in [first, *others]] == [[b"a"]] + [[b"b"]] * 64 + [[b"c"]] * 6
+
+
+def test_a_caller_wakes_with_its_own_replies(linked: Linked) -> None:
+    """One whose replies are there does not wait for those behind it; only the leader reads to the end."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    leader, one, other = linked.asks() + linked.asks(expected=2) + linked.asks()
+    linked.store.answer(b"+a\r\n")
+    assert first.result() == [b"a"]
+    linked.store.heard(1, 4)
+    linked.store.answer(b"+b\r\n+c\r\n+d\r\n")
+    assert one.result() == [b"c", b"d"] and other.found is None
+    linked.store.answer(b"+e\r\n")
+    assert (leader.result(), other.result()) == ([b"b"], [b"e"])
+
+
+def test_an_error_reply_belongs_to_one_caller(linked: Linked) -> None:
+    """It is returned among the replies, and the connection learns of it."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    one, other = linked.asks(2)
+    linked.store.answer(b"+a\r\n")
+    linked.store.heard(1, 2)
+    linked.store.answer(b"-READONLY You can't write against a read only replica.\r\n+c\r\n")
+    [error] = one.result()
+    assert isinstance(error, redis.ReadOnlyError) and other.result() == [b"c"]
+    assert linked.link._connection.noticed == [error] and first.result()
+
+
+def test_a_lost_batch_is_never_sent_again(linked: Linked) -> None:
+    """Everybody in it is told, and those behind it go on over a new connection."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    others = linked.asks(3)
+    linked.store.answer(b"+a\r\n")
+    assert first.result() == [b"a"]
+    linked.store.heard(1, 3)
+    [behind] = linked.asks()
+    linked.store.answer(b"+b\r\n")
+    linked.store.hang_up()
+    results = [each.result() for each in others]
+    assert results[0] == [b"b"]
+    assert [type(each) for each in results[1:]] == [redis.ConnectionError] * 2
+    assert results[1] is not results[2]
+    linked.store.heard(1, 3, 1)
+    linked.store.answer(b"+c\r\n")
+    assert behind.result() == [b"c"] and linked.store.opened == 2
+
+
+def test_a_silent_store_costs_one_time_out(linked: Linked) -> None:
+    """Who waits behind the batch is told with it, and its command is not sent."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    others = linked.asks(3)
+    assert {type(each.result()) for each in [first, *others]} == {redis.TimeoutError}
+    assert linked.store.reads == [1]
+
+
+def test_everybody_is_told_of_a_store_that_is_away(linked: Linked) -> None:
+    """One attempt answers all who wait; the next command tries again."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    others = linked.asks(3)
+    linked.store.reachable = False
+    linked.store.hang_up()
+    assert {type(each.result()) for each in [first, *others]} == {redis.ConnectionError}
+    linked.store.reachable = True
+    [again] = linked.asks()
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+a\r\n")
+    assert again.result() == [b"a"]
+
+
+def test_an_idle_connection_that_was_closed_is_replaced(linked: Linked) -> None:
+    """It is noticed before anything is sent."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    linked.store.answer(b"+a\r\n")
+    assert first.result()
+    linked.store.hang_up()
+    [second] = linked.asks()
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert second.result() == [b"b"] and linked.store.opened == 2
+
+
+def test_an_unasked_reply_ends_the_connection(linked: Linked) -> None:
+    """Replies belong to commands by their order alone, so nothing may come between."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    linked.store.answer(b"+a\r\n")
+    assert first.result()
+    linked.store.answer(b"+stray\r\n")
+    [second] = linked.asks()
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert second.result() == [b"b"]
+
+
+@pytest.mark.parametrize("nonsense", [b"?\r\n", b"*-7\r\n"])
+def test_nonsense_ends_the_connection(linked: Linked, nonsense: bytes) -> None:
+    """The callers are told; the next batch goes over a new connection."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    linked.store.answer(nonsense)
+    assert isinstance(first.result(), redis.RedisError)
+    [second] = linked.asks()
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert second.result() == [b"b"]
+
+
+class Impatient:
+    """A sleep that ends with an interrupt once `ready` is true."""
+
+    def __init__(self, ready: Callable[[], bool]) -> None:
+        self._ready = ready
+
+    def acquire(self) -> None:
+        eventually(self._ready)
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        pass
+
+
+def interrupted(linked: Linked, ready: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> Caller:
+    """A caller who waits, and is interrupted when `ready` is true."""
+    with monkeypatch.context() as patched:
+        patched.setattr(_Call, "sleep", lambda call: setattr(call, "asleep", Impatient(ready)))
+        before = len(linked.link._queue)
+        caller = Caller(lambda: linked.link.ask(PING))
+        eventually(lambda: len(linked.link._queue) > before or caller.found)
+    return caller
+
+
+def test_a_caller_may_leave_the_queue(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command is not sent, and nobody else's is lost."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    gone = interrupted(linked, lambda: True, monkeypatch)
+    assert isinstance(gone.result(), KeyboardInterrupt)
+    [behind] = linked.asks()
+    linked.store.answer(b"+a\r\n")
+    assert first.result() == [b"a"]
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert behind.result() == [b"b"]
+
+
+def test_a_caller_may_leave_as_it_gets_the_lead(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lead goes to the next one in line."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    gone = interrupted(linked, lambda: bool(first.found), monkeypatch)
+    [behind] = linked.asks()
+    linked.store.answer(b"+a\r\n")
+    assert isinstance(gone.result(), KeyboardInterrupt)
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert behind.result() == [b"b"]
+
+
+def test_a_caller_may_leave_while_its_command_is_out(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its reply is read and dropped."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    [second] = linked.asks()
+    gone = interrupted(linked, lambda: linked.store.reads == [1, 2], monkeypatch)
+    linked.store.answer(b"+a\r\n")
+    assert isinstance(gone.result(), KeyboardInterrupt)
+    linked.store.answer(b"+b\r\n+dropped\r\n")
+    assert (first.result(), second.result()) == ([b"a"], [b"b"])
+    [third] = linked.asks()
+    linked.store.heard(1, 2, 1)
+    linked.store.answer(b"+c\r\n")
+    assert third.result() == [b"c"]
+
+
+def test_an_interrupted_leader_loses_its_batch(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others in it are told, as with any lost connection, and the link goes on."""
+
+    def interrupted_read(self: Link) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Link, "_read", interrupted_read)
+        with pytest.raises(KeyboardInterrupt):
+            linked.link.ask(PING)
+    [again] = linked.asks()
+    eventually(lambda: linked.store.opened == 2 and sum(linked.store.reads) == 2)
+    linked.store.answer(b"+a\r\n")
+    assert again.result() == [b"a"]
+
+
+def test_a_forked_child_opens_its_own_connection(linked: Linked) -> None:
+    """It neither uses nor closes its parent's, even if it was forked while a batch was out."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    child = os.fork()
+    if child == 0:
+        fresh = not linked.link._led and not linked.link._queue and linked.link._connection is None
+        os._exit(0 if fresh else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    linked.store.answer(b"+a\r\n")
+    assert first.result() == [b"a"]
+
+
+def test_a_closed_link_opens_again(linked: Linked) -> None:
+    """Closing ends the connection of an idle link; a busy one keeps it."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    linked.link.close()
+    linked.store.answer(b"+a\r\n")
+    assert first.result() == [b"a"]
+    linked.link.close()
+    assert linked.link._connection._sock is None
+    [second] = linked.asks()
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert second.result() == [b"b"]

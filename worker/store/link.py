@@ -1,0 +1,226 @@
+"""One connection for the commands of all callers in a process.
+
+A caller that finds the link free leads: it sends whatever is queued in one write, reads all the replies,
+hands each to its caller, and passes the lead on. What is asked meanwhile goes with the next batch. So a lone
+command waits for nothing, and under load many share a system call, a wake-up and the store's sync of its log.
+Only the leader touches the socket.
+
+A command is sent once. When the connection is lost, every caller in the batch is told, because its command
+may have run. When the store cannot be reached or does not answer, those who wait behind are told with them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+import redis
+from redis._parsers import BaseParser
+
+from worker.core.sockets import is_quiet
+
+# Others use the store too: a longer batch would keep them waiting.
+_MOST = 64
+_READ_SIZE = 65_536
+_INCOMPLETE = object()
+
+
+class _Call:
+    """One caller's commands, and what came of them."""
+
+    __slots__ = ("asleep", "data", "error", "expected", "leads", "replies")
+
+    def __init__(self, data: bytes, expected: int) -> None:
+        self.data = data
+        self.expected = expected
+        self.replies: list[Any] = []
+        self.error: BaseException | None = None
+        self.leads = False
+        # A bare lock wakes a greenlet with a fraction of an event's work.
+        self.asleep: Any = None
+
+    def sleep(self) -> None:
+        self.asleep = threading.Lock()
+        self.asleep.acquire()
+
+    def wake(self) -> None:
+        if self.asleep is not None:
+            self.asleep.release()
+
+    def lose(self, error: redis.RedisError) -> None:
+        # One exception raised by many callers would collect all their tracebacks.
+        self.error = type(error)(*error.args)
+        self.wake()
+
+
+class Link:
+    """Batches commands on a connection of its own; `make` builds one that is not yet open."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._begin()
+        _LINKS.add(self)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._queue: deque[_Call] = deque()
+        self._led = False
+        self._connection: Any = None
+        self._socket: Any = None
+        self._reader: Any = None
+
+    def ask(self, data: bytes, expected: int = 1) -> list[Any]:
+        """Sends packed commands; returns as many replies, errors among them."""
+        call = _Call(data, expected)
+        with self._lock:
+            self._queue.append(call)
+            if self._led:
+                call.sleep()
+            else:
+                self._led = call.leads = True
+        if call.asleep is not None:
+            self._wait(call)
+        if call.leads:
+            self._lead()
+        if call.error is not None:
+            raise call.error
+        return call.replies
+
+    def close(self) -> None:
+        """Closes the connection, if no batch is on its way; the next command opens another."""
+        with self._lock:
+            if self._led:
+                return
+            self._led = True
+        self._drop()
+        self._pass_on()
+
+    def _wait(self, call: _Call) -> None:
+        """Until the call has its replies, or leads."""
+        try:
+            call.asleep.acquire()
+        except BaseException:  # a signal, or the caller's own time-out
+            with self._lock:
+                if call in self._queue:
+                    self._queue.remove(call)
+                leads = call.leads
+            if leads:
+                self._pass_on()
+            raise
+
+    def _lead(self) -> None:
+        time.sleep(0)  # greenlets that are ready to run ask first, and share the batch
+        with self._lock:
+            batch = [self._queue.popleft() for _ in range(min(_MOST, len(self._queue)))]
+        open_ = deque(batch)
+        try:
+            self._connect()
+            self._exchange(open_)
+        except BaseException as error:
+            self._break(open_, error)
+            if not isinstance(error, (redis.RedisError, OSError)):
+                raise
+        finally:
+            self._pass_on()
+
+    def _break(self, open_: deque[_Call], error: BaseException) -> None:
+        """Tells the callers whose commands are lost. The link opens again with the next batch."""
+        lost = _lost(error)
+        if self._connection is not None:
+            self._connection.notice(lost)
+        if self._socket is None or isinstance(lost, redis.TimeoutError):
+            with self._lock:
+                open_.extend(self._queue)
+                self._queue.clear()
+        self._drop()
+        for call in open_:
+            call.lose(lost)
+
+    def _pass_on(self) -> None:
+        with self._lock:
+            if not self._queue:
+                self._led = False
+                return
+            first = self._queue[0]
+            first.leads = True
+        first.wake()
+
+    def _exchange(self, open_: deque[_Call]) -> None:
+        """Removes each call that has its replies."""
+        _send(self._socket, b"".join([call.data for call in open_]))
+        while open_:
+            call = open_[0]
+            while len(call.replies) < call.expected:
+                call.replies.append(self._read())
+            open_.popleft()
+            if not call.leads:
+                call.wake()
+        self._connection.next_health_check = time.monotonic() + self._connection.health_check_interval
+
+    def _read(self) -> Any:
+        reply = self._reader.gets()
+        while reply is _INCOMPLETE:
+            received = self._socket.recv(_READ_SIZE)
+            if not received:
+                raise redis.ConnectionError("the store closed the connection")
+            self._reader.feed(received)
+            reply = self._reader.gets()
+        if isinstance(reply, redis.RedisError):
+            self._connection.notice(reply)
+        return reply
+
+    def _connect(self) -> None:
+        """Replaces a connection that the store has closed or moved away from, before a batch is sent."""
+        if self._connection is None:
+            self._connection = self._make()
+        connection = self._connection
+        socket, self._socket = self._socket, None
+        if socket is not None and not is_quiet(socket):
+            connection.disconnect()
+        connection.connect()
+        connection.check_health()
+        self._socket = connection._sock
+        if self._socket is not socket:
+            self._reader = hiredis.Reader(
+                protocolError=redis.InvalidResponse,
+                replyError=BaseParser.parse_error,
+                notEnoughData=_INCOMPLETE,
+            )
+
+    def _drop(self) -> None:
+        self._socket = None
+        if self._connection is not None:
+            self._connection.disconnect()
+
+
+def _send(socket: Any, data: bytes) -> None:
+    sent = socket.send(data)
+    if sent < len(data):
+        socket.sendall(data[sent:])
+
+
+def _lost(error: BaseException) -> redis.RedisError:
+    """As the client's library names it."""
+    if isinstance(error, redis.RedisError):
+        return error
+    if isinstance(error, TimeoutError):
+        return redis.TimeoutError("the store did not answer in time")
+    return redis.ConnectionError("the connection to the store was lost")
+
+
+_LINKS: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """A forked child has no part in its parent's batches: it opens a connection of its own."""
+    for link in list(_LINKS):
+        link._begin()
+
+
+os.register_at_fork(after_in_child=_after_fork)
