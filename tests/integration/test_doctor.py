@@ -110,14 +110,14 @@ def test_memory_usage_findings(embedded: EmbeddedStore, admin: redis.Redis, shar
 
 def test_connections_of_all_processes_are_counted(embedded: EmbeddedStore, admin: redis.Redis) -> None:
     """All processes of all roles count; more than the store allows is an error."""
-    admin.config_set("maxclients", 40)
+    admin.config_set("maxclients", 20)
     assert findings(embedded.url)["connections"].level == "ok"
     crowd = {"WEB_CONCURRENCY": "3", "QUEUE_PROCESSES": "4"}
     needed = connections_needed(Settings.load(crowd))
-    assert needed == {"web": 30, "express": 2, "queue": 8, "check": 1, "clock": 2, "parent": 1, "cli": 2}
+    assert needed == {"web": 9, "express": 2, "queue": 8, "check": 1, "clock": 2, "parent": 1, "cli": 2}
     many = findings(embedded.url, **crowd)["connections"]
-    assert many.level == "wrong" and "46 of 40" in many.found
-    admin.config_set("maxclients", 50)
+    assert many.level == "wrong" and "25 of 20" in many.found
+    admin.config_set("maxclients", 27)
     assert findings(embedded.url, **crowd)["connections"].level == "warn"
 
 

@@ -56,6 +56,7 @@ class _Call:
     def lose(self, error: redis.RedisError) -> None:
         # One exception raised by many callers would collect all their tracebacks.
         self.error = type(error)(*error.args)
+        self.error.__cause__ = error
         self.wake()
 
 

@@ -17,7 +17,7 @@ from worker.store.commands import Word, packed
 from worker.store.link import Link
 
 _APART = frozenset(
-    ["AUTH", "CLIENT", "HELLO", "MONITOR", "QUIT", "RESET", "SELECT", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]
+    ["AUTH", "HELLO", "MONITOR", "QUIT", "RESET", "SELECT", "SUBSCRIBE", "PSUBSCRIBE", "SSUBSCRIBE"]
     + ["WATCH", "UNWATCH", "MULTI", "EXEC", "DISCARD", "WAIT", "WAITAOF", "XREAD", "XREADGROUP"]
     + ["BLPOP", "BRPOP", "BLMOVE", "BLMPOP", "BRPOPLPUSH", "BZPOPMIN", "BZPOPMAX", "BZMPOP"]
 )
