@@ -357,6 +357,22 @@ def test_an_interrupted_leader_loses_its_batch(linked: Linked, monkeypatch: pyte
     assert again.result() == [b"a"]
 
 
+def test_a_leader_may_leave_before_it_sends(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command is not sent, and the link goes on."""
+
+    def interrupted_sleep(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("worker.store.link.time.sleep", interrupted_sleep)
+        with pytest.raises(KeyboardInterrupt):
+            linked.link.ask(PING)
+    [again] = linked.asks()
+    linked.store.heard(1)
+    linked.store.answer(b"+a\r\n")
+    assert again.result() == [b"a"]
+
+
 def test_a_forked_child_opens_its_own_connection(linked: Linked) -> None:
     """It neither uses nor closes its parent's, even if it was forked while a batch was out."""
     [first] = linked.asks()

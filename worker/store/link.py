@@ -88,7 +88,7 @@ class Link:
         if call.asleep is not None:
             self._wait(call)
         if call.leads:
-            self._lead()
+            self._lead(call)
         if call.error is not None:
             raise call.error
         return call.replies
@@ -107,23 +107,26 @@ class Link:
         try:
             call.asleep.acquire()
         except BaseException:  # a signal, or the caller's own time-out
-            with self._lock:
-                if call in self._queue:
-                    self._queue.remove(call)
-                leads = call.leads
-            if leads:
+            self._leave(call)
+            if call.leads:
                 self._pass_on()
             raise
 
-    def _lead(self) -> None:
-        time.sleep(0)  # greenlets that are ready to run ask first, and share the batch
+    def _leave(self, call: _Call) -> None:
         with self._lock:
-            batch = [self._queue.popleft() for _ in range(min(_MOST, len(self._queue)))]
-        open_ = deque(batch)
+            if call in self._queue:
+                self._queue.remove(call)
+
+    def _lead(self, call: _Call) -> None:
+        open_: deque[_Call] = deque()
         try:
+            time.sleep(0)  # greenlets that are ready to run ask first, and share the batch
+            with self._lock:
+                open_.extend(self._queue.popleft() for _ in range(min(_MOST, len(self._queue))))
             self._connect()
             self._exchange(open_)
         except BaseException as error:
+            self._leave(call)
             self._break(open_, error)
             if not isinstance(error, (redis.RedisError, OSError)):
                 raise
