@@ -45,6 +45,8 @@ _NAMES = frozenset(
 _ENDINGS = ("_key", "_token", "_password", "_secret", "_keys", "_signature", "_authorization")
 _HARMLESS = frozenset({"step_key", "payment_key", "public_key", "idempotency_key"})
 _SHORTEST_SECRET = 8
+_NUMBERS = frozenset({int, float, bool})
+_SCALARS = _NUMBERS | {str, type(None)}
 
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
@@ -128,6 +130,15 @@ def bound(
     )
 
 
+def begin_request(request_id: str) -> None:
+    """Adds the request's id to every line logged until `end_request`, in the same greenlet or thread."""
+    structlog.contextvars.bind_contextvars(request_id=request_id)
+
+
+def end_request() -> None:
+    structlog.contextvars.unbind_contextvars("request_id")
+
+
 def _renderer(json: bool, output: TextIO) -> Processor:
     if json:
         return structlog.processors.JSONRenderer(default=_plain)
@@ -158,6 +169,8 @@ def _hide(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _inside(value: Any, depth: int) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if depth > 6:
         return HIDDEN
     if isinstance(value, Mapping):
@@ -181,6 +194,8 @@ class _Known:
         return {name: self._clean(value) for name, value in event.items()}
 
     def _clean(self, value: Any) -> Any:
+        if value is None or type(value) in _NUMBERS:
+            return value
         if isinstance(value, str):
             for secret in self._secrets:
                 if secret in value:
@@ -190,6 +205,6 @@ class _Known:
             return {name: self._clean(each) for name, each in value.items()}
         if isinstance(value, list):
             return [self._clean(each) for each in value]
-        if value is None or isinstance(value, (int, float)):
+        if isinstance(value, (int, float)):
             return value
         return self._clean(_plain(value))

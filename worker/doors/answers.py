@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -24,7 +24,7 @@ def request_id(received: str | None) -> str:
     return received if received and _REQUEST_ID.match(received) else new_id()
 
 
-def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(json_text(body), status, headers, mimetype="application/json")
 
 
@@ -33,8 +33,10 @@ def json_text(body: Any) -> bytes:
     return text.encode() + b"\n"
 
 
-def problem_answer(problem: Problem, body: dict[str, Any]) -> Response:
-    response = json_answer(body, problem.status)
+def problem_answer(
+    problem: Problem, body: dict[str, Any], headers: Mapping[str, str] | None = None
+) -> Response:
+    response = json_answer(body, problem.status, headers)
     if problem.retry_after is not None:
         response.headers["Retry-After"] = str(problem.retry_after)
     return response

@@ -7,7 +7,7 @@ process's connections, so the time must be limited.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from flask import request
@@ -34,7 +34,9 @@ class TooSlow(Problem):
 def raw() -> bytes:
     """The whole body of the current request."""
     most, length = request.max_content_length, request.content_length
-    with in_time(request.environ, BODY_SECONDS), _one_more(most):
+    # A body with a length that is too long is refused before it is read.
+    limit = _one_more(most) if length is None else nullcontext()
+    with in_time(request.environ, BODY_SECONDS), limit:
         try:
             body = request.get_data()
         except (OSError, ParseException) as broken:
@@ -77,5 +79,5 @@ def in_time(environ: dict[str, Any], seconds: float) -> Iterator[None]:
         return
     import gevent  # reached only under gunicorn with gevent
 
-    with gevent.Timeout(seconds, TooSlow()):
+    with gevent.Timeout(seconds, TooSlow):
         yield

@@ -183,8 +183,7 @@ class HireServices:
 
     def show(self, task: Task) -> Response:
         shown = self.kept_answers.get(task, self._render)
-        response = Response(shown.body, shown.status, mimetype="application/json")
-        response.headers.update(shown.headers)
+        response = Response(shown.body, shown.status, shown.headers, mimetype="application/json")
         if task.paid_already:
             response.headers["X-Payment-Status"] = unused_payment(task)
         if task.replayed:
@@ -321,7 +320,8 @@ def _shown_id(task: Task) -> str | None:
 
 def pays() -> bool:
     """Whether the request carries a payment, valid or not."""
-    return "PAYMENT-SIGNATURE" in request.headers or "X-PAYMENT" in request.headers
+    environ = request.environ
+    return "HTTP_PAYMENT_SIGNATURE" in environ or "HTTP_X_PAYMENT" in environ
 
 
 def _forfeit() -> bool:
