@@ -148,14 +148,20 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
 def _answer_errors(app: Flask, settings: Settings) -> None:
     """Turns every exception into an answer in the door's error format; no internals leak."""
 
+    # These have the HIRE error format.
+    sells = frozenset({hire.NAME, buy.NAME, chat.NAME})
+    hires = sells | {assets.NAME, shop.NAME}
+
     def answer(problem: Problem) -> Any:
         if swarm.is_asked():
             return swarm.refuse(problem)
+        door = request.blueprint
+        if door in sells:
+            return hire.refuse(problem)
         if pages.answers(request):
             return pages.problem_page(problem, settings)
         # Use the HIRE error format for unknown routes, except under /v0.
-        door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        hires = (hire.NAME, buy.NAME, chat.NAME, assets.NAME, shop.NAME)
+        door = door or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
         return hire.refuse(problem) if door in hires else kernel.refuse(problem)
 
     @app.errorhandler(Problem)

@@ -116,14 +116,12 @@ def bound(
     execution_id: str | None = None,
     contract_ref: str | None = None,
     attempt: int | None = None,
-    request_id: str | None = None,
 ) -> AbstractContextManager[None]:
     """Adds these fields to every line logged inside. Follows the greenlet or thread that entered it."""
     fields = {
         "execution_id": execution_id,
         "contract_ref": contract_ref,
         "attempt": attempt,
-        "request_id": request_id,
     }
     return structlog.contextvars.bound_contextvars(
         **{name: value for name, value in fields.items() if value is not None}

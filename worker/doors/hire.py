@@ -54,12 +54,13 @@ _PAID = ("hire.execute", "buy.buy", "chat.complete")
 
 def refuse(problem: Problem) -> Response:
     """Any refusal in the HIRE error format."""
-    if request.blueprint == NAME and problem.status == 404:
+    if problem.status == 404 and request.blueprint == NAME:
         problem.charged = None  # an expired or lost record may have been paid for
-    if pays() and request.endpoint in _PAID:
-        claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
-    elif pays() and problem.charged is False:
-        problem.charged = None  # the payment may have been taken by another request
+    if pays():
+        if request.endpoint in _PAID:
+            claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
+        elif problem.charged is False:
+            problem.charged = None  # the payment may have been taken by another request
     return problem_response(problem, getattr(g, "contract_id", None))
 
 
@@ -192,16 +193,17 @@ class HireServices:
 
     def _render(self, task: Task) -> ShownTask:
         body, status = task_body(task, self.deliverables, self.tasks.load), task_status(task)
+        text = json_text(body)
         headers = {
             **payment_headers(task, self.network),
             "Cache-Control": "private, no-store",
-            "ETag": f'W/"{entity_tag(body)}"',
+            "ETag": f'W/"{entity_tag(body, text)}"',
         }
         if status == 202:
             headers["Location"] = self.deliverables.task_url(task.id)
         if status == 202 or task.parked:
             headers["Retry-After"] = "1"
-        return ShownTask(json_text(body), status, headers)
+        return ShownTask(text, status, headers)
 
 
 def _contracts(blueprint: Blueprint, services: HireServices) -> None:

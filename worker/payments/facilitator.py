@@ -28,7 +28,7 @@ from worker.x402.facilitator_answers import (
     read_catalog_status,
 )
 from worker.x402.headers import MAX_DEPTH
-from worker.x402.wire import with_checksums
+from worker.x402.wire import Journaled, sent_form
 
 CONNECT_S = 5.0
 VERIFY_S = 15.0
@@ -167,12 +167,16 @@ class HttpFacilitator:
 
 
 def _body(payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> bytes:
-    document = {
-        "x402Version": payload.get("x402Version", 2),
-        "paymentPayload": with_checksums(payload),
-        "paymentRequirements": with_checksums(requirements),
-    }
-    return json.dumps(document, separators=(",", ":")).encode("ascii")
+    version = json.dumps(payload.get("x402Version", 2)).encode("ascii")
+    return b'{"x402Version":%b,"paymentPayload":%b,"paymentRequirements":%b}' % (
+        version,
+        _sent(payload),
+        _sent(requirements),
+    )
+
+
+def _sent(document: Mapping[str, Any]) -> bytes:
+    return document.sent if isinstance(document, Journaled) else sent_form(document)
 
 
 def _parse(answer: HttpAnswer) -> FacilitatorAnswer:
