@@ -43,6 +43,7 @@ NO_CODES = {
     "DIVERGE_MODE",  # a mode of the swarm's tasks
     "MAX_CONTENT_LENGTH",  # Flask's
     "PATH_INFO",  # WSGI's
+    "REQUEST_METHOD",
     "SERVER_PROTOCOL",
     "MAX_SIZE",
     "FACILITATOR_GAS_KEY",

@@ -124,7 +124,7 @@ class ContractMemory:
 
     def renew(self, contract: Contract) -> None:
         known = self._kept.get(contract.ref)
-        if known is not None and known[0].hash == contract.hash:
+        if known is not None and known[0] is not contract and known[0].hash == contract.hash:
             self._kept[contract.ref] = contract, known[1]
 
     def add(self, contract: Contract, size: int) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from flask import Blueprint, Response, g, request
 
@@ -14,7 +14,7 @@ from worker.core.callers import network_of
 from worker.core.errors import BadRequest, NotFound, Problem
 from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
-from worker.doors.answers import SSE_HEADERS, json_answer, json_text, sse, whole
+from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_answer, json_text, sse, this_request, whole
 from worker.doors.bodies import raw
 from worker.doors.contract_bodies import RESERVE_BYTES, contract_body, expect_json, seeker_wallet
 from worker.doors.hangup import bound_writes
@@ -29,6 +29,7 @@ from worker.doors.hire_views import (
 )
 from worker.doors.kept_answers import KeptAnswers, ShownTask
 from worker.doors.limits import RequestLimits, TooManyRequests
+from worker.doors.request_headers import RequestHeaders
 from worker.doors.stream_places import StreamPlaces
 from worker.hiring.buying import Buying
 from worker.hiring.contracts import ContractService
@@ -54,10 +55,11 @@ _PAID = ("hire.execute", "buy.buy", "chat.complete")
 
 def refuse(problem: Problem) -> Response:
     """Any refusal in the HIRE error format."""
-    if problem.status == 404 and request.blueprint == NAME:
+    asked = this_request()
+    if problem.status == 404 and asked.blueprint == NAME:
         problem.charged = None  # an expired or lost record may have been paid for
     if pays():
-        if request.endpoint in _PAID:
+        if asked.endpoint in _PAID:
             claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
         elif problem.charged is False:
             problem.charged = None  # the payment may have been taken by another request
@@ -171,7 +173,7 @@ class HireServices:
     def answer(self, task: Task, began: float, offer_again: Callable[[Task], Problem]) -> Response:
         """The task once it has ended or its request has waited long enough."""
         most = self.settings.inline_budget
-        wanted, applied = _preference(request.headers.get("Prefer", ""), most)
+        wanted, applied = _preference(request_headers().get("Prefer", ""), most)
         budget = most if wanted is None else wanted
         if not task.replayed and budget > 0:
             task = self.tasks.wait(task, began + budget)
@@ -184,7 +186,7 @@ class HireServices:
 
     def show(self, task: Task) -> Response:
         shown = self.kept_answers.get(task, self._render)
-        response = Response(shown.body, shown.status, shown.headers, mimetype="application/json")
+        response = JsonAnswer(shown.body, shown.status, shown.headers)
         if task.paid_already:
             response.headers["X-Payment-Status"] = unused_payment(task)
         if task.replayed:
@@ -238,12 +240,10 @@ def _execute(blueprint: Blueprint, services: HireServices) -> None:
         expect_json()
         # Cheap checks first: limits, contract, record, budget; the body last.
         services.slow_down_executes(contract_id, paying=pays())
-        body = TaskInput(raw())
+        body, headers = TaskInput(raw()), request_headers()
         with services.guessing_limited():
             try:
-                task = hiring.execute(
-                    contract_id, body, request_headers(), request.headers.get("X-Webhook-URL")
-                )
+                task = hiring.execute(contract_id, body, headers, headers.get("X-Webhook-URL"))
             finally:
                 # The record has been read by now, unless the body could not be compared with it.
                 g.looked_up = not body.unreadable
@@ -303,7 +303,7 @@ def _files(blueprint: Blueprint, deliverables: Deliverables) -> None:
 
 
 def _contract_id() -> str:
-    contract_id = request.headers.get(CONTRACT, "")
+    contract_id = request_headers().get(CONTRACT, "")
     if not contract_id:
         raise BadRequest(
             "the request names no contract",
@@ -338,7 +338,7 @@ def _forfeit() -> bool:
 
 def request_headers() -> Mapping[str, str]:
     """The request's headers, case-insensitive."""
-    return cast(Mapping[str, str], request.headers)
+    return RequestHeaders(request.environ)
 
 
 def _preference(wishes: str, most: float) -> tuple[float | None, str]:
@@ -346,6 +346,8 @@ def _preference(wishes: str, most: float) -> tuple[float | None, str]:
 
     `respond-async` alone means no wait; with `wait` it means at most that long.
     """
+    if not wishes:
+        return None, ""
     found: dict[str, str] = {}
     for wish in wishes.split(","):
         name, _, value = wish.partition(";")[0].partition("=")
