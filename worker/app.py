@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,7 +18,7 @@ from werkzeug.middleware.proxy_fix import ProxyFix
 
 from worker.core.errors import NotFound as UnknownRoute
 from worker.core.errors import Problem, TooLarge
-from worker.core.logs import bound, configure
+from worker.core.logs import begin_request, configure, end_request
 from worker.core.settings import Settings
 from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id
@@ -36,11 +38,18 @@ _HALT = 3
 _RETRY_SECONDS = "5"
 
 
+class _App(Flask):
+    """Has no coroutines; Flask looks for them in each hook and view of each request."""
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        return func
+
+
 def create_app(settings: Settings | None = None) -> Flask:
     """The application for these settings, or for the environment's."""
     settings = settings or Settings.load(os.environ)
     configure(settings)
-    app = Flask("worker", static_folder=None)
+    app = _App("worker", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.url_map.strict_slashes = False
     if settings.trusted_proxies:
@@ -98,47 +107,59 @@ def _join_store(parts: Parts) -> None:
             os._exit(_HALT)
 
 
+@dataclass(slots=True)
+class _Frame:
+    """What is known of every request."""
+
+    request_id: str
+    began: float = field(default_factory=time.monotonic)
+
+
 def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.before_request
     def begin() -> None:
-        g.began = time.monotonic()
-        g.request_id = request_id(request.headers.get("X-Request-Id"))
-        g.logging = bound(request_id=g.request_id)
-        g.logging.__enter__()
-        if "//" in request.environ["PATH_INFO"]:
+        environ = request.environ
+        g.frame = frame = _Frame(request_id(environ.get("HTTP_X_REQUEST_ID")))
+        begin_request(frame.request_id)
+        if "//" in environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
-        check_headers(request.headers)
+        check_headers(environ)
 
     @app.teardown_request
     def unbind(error: BaseException | None) -> None:
-        logging = g.pop("logging", None)
-        if logging is not None:
-            logging.__exit__(None, None, None)
+        end_request()
 
     @app.after_request
     def end(response: Response) -> Response:
-        response.headers["X-Request-Id"] = g.request_id
-        response.headers["X-Content-Type-Options"] = "nosniff"
-        if response.status_code == 503:
+        frame: _Frame = g.frame
+        headers, status = response.headers, response.status_code
+        headers["X-Request-Id"] = frame.request_id
+        headers["X-Content-Type-Options"] = "nosniff"
+        if status == 503:
             # Temporary refusals and transient failures say when to retry.
-            response.headers.setdefault("Retry-After", _RETRY_SECONDS)
-        took = time.monotonic() - g.began if "began" in g else None
-        counts.count(request.endpoint or "unknown", response.status_code, took)
+            headers.setdefault("Retry-After", _RETRY_SECONDS)
+        counts.count(request.endpoint or "unknown", status, time.monotonic() - frame.began)
         return response
 
 
 def _answer_errors(app: Flask, settings: Settings) -> None:
     """Turns every exception into an answer in the door's error format; no internals leak."""
 
+    # These have the HIRE error format.
+    sells = frozenset({hire.NAME, buy.NAME, chat.NAME})
+    hires = sells | {assets.NAME, shop.NAME}
+
     def answer(problem: Problem) -> Any:
         if swarm.is_asked():
             return swarm.refuse(problem)
+        door = request.blueprint
+        if door in sells:
+            return hire.refuse(problem)
         if pages.answers(request):
             return pages.problem_page(problem, settings)
         # Use the HIRE error format for unknown routes, except under /v0.
-        door = request.blueprint or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
-        hires = (hire.NAME, buy.NAME, chat.NAME, assets.NAME, shop.NAME)
+        door = door or (kernel.NAME if request.path.startswith("/v0") else hire.NAME)
         return hire.refuse(problem) if door in hires else kernel.refuse(problem)
 
     @app.errorhandler(Problem)

@@ -33,9 +33,17 @@ NO_CODES = {
     "CHAT_API_KEY",  # the chat agent's own settings
     "CHAT_BASE_URL",
     "CHAT_MODEL",
+    "CONTENT_LENGTH",  # WSGI's names of headers
+    "CONTENT_TYPE",
+    "HTTP_CONTENT_LENGTH",
+    "HTTP_CONTENT_TYPE",
+    "HTTP_PAYMENT_SIGNATURE",
+    "HTTP_X_PAYMENT",
+    "HTTP_X_REQUEST_ID",
     "DIVERGE_MODE",  # a mode of the swarm's tasks
     "MAX_CONTENT_LENGTH",  # Flask's
     "PATH_INFO",  # WSGI's
+    "REQUEST_METHOD",
     "SERVER_PROTOCOL",
     "MAX_SIZE",
     "FACILITATOR_GAS_KEY",

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from worker.capabilities.declare import Capability
-from worker.core.errors import TooLarge
+from worker.core.errors import BadRequest, TooLarge
 from worker.hiring.input_effort import MOST_STEPS, BoundedCheck, BoundedChecks
+from worker.hiring.task import TaskInput
 
 COLORS = {"properties": {"colors": {"items": {"type": "string", "pattern": "^#"}}}}
 
@@ -47,10 +48,25 @@ def test_unique_objects_are_not_compared_pairwise() -> None:
 
 def test_replaced_schema_counts() -> None:
     """A redeclared capability is validated by its new schema; one without a schema accepts everything."""
-    checks = BoundedChecks()
-    assert checks.problems(Capability("a"), 1) == []
-    assert checks.problems(Capability("a", input_schema={"type": "string"}), 1)
-    assert checks.problems(Capability("a", input_schema={"type": "integer"}), 1) == []
+    checks, one = BoundedChecks(), TaskInput(b"1")
+    assert checks.problems(Capability("a"), one) == []
+    assert checks.problems(Capability("a", input_schema={"type": "integer"}), one) == []
+    assert checks.problems(Capability("a", input_schema={"type": "string"}), one)
+    assert checks.problems(Capability("a", input_schema={"type": "integer"}), one) == []
+
+
+def test_valid_bodies_are_not_checked_again() -> None:
+    """A body that was valid is not parsed again; an invalid one is refused each time."""
+    checks, capability = BoundedChecks(), Capability("a", input_schema={"type": "integer"})
+    assert checks.problems(capability, TaskInput(b"1")) == []
+    again = TaskInput(b"1")
+    assert checks.problems(capability, again) == [] and "value" not in vars(again)
+    assert checks.problems(capability, TaskInput(b'"1"')) and checks.problems(capability, TaskInput(b'"1"'))
+    for _ in range(2):
+        with pytest.raises(BadRequest):
+            checks.problems(capability, TaskInput(b"{"))
+        with pytest.raises(BadRequest):
+            checks.problems(Capability("b"), TaskInput(b"{"))
 
 
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/a", "$defs": {"a": {"type": "string"}}}, {"not": {}}])

@@ -85,12 +85,13 @@ def test_debug_logging_is_off() -> None:
 
 
 def test_bound_fields_end_with_their_block() -> None:
-    """Lines inside the block have the four given ids, lines outside do not."""
+    """Lines inside the block have the three given ids, those of a request its id, lines outside neither."""
     stream, log = configured()
-    with logs.bound(request_id="r1"):
-        with logs.bound(execution_id="e1", contract_ref="c1", attempt=2):
-            log.info("inside")
-        log.info("between")
+    logs.begin_request("r1")
+    with logs.bound(execution_id="e1", contract_ref="c1", attempt=2):
+        log.info("inside")
+    log.info("between")
+    logs.end_request()
     log.info("outside")
     inside, between, outside = lines(stream)
     assert (inside["request_id"], inside["execution_id"], inside["contract_ref"], inside["attempt"]) == (
@@ -211,11 +212,11 @@ def test_deep_structures_are_truncated() -> None:
 def test_library_logs_use_the_same_format() -> None:
     """A library's line has the logger name as its event and the text as message, once."""
     stream, _ = configured()
-    with logs.bound(request_id="r1"):
+    with logs.bound(contract_ref="c1"):
         logging.getLogger("gunicorn.error").info("Booting worker with pid: %s", 5)
     (line,) = lines(stream)
     assert line["event"] == "gunicorn.error" and line["message"] == "Booting worker with pid: 5"
-    assert line["request_id"] == "r1" and "_record" not in line
+    assert line["contract_ref"] == "c1" and "_record" not in line
 
 
 def test_gunicorn_and_rq_log_once() -> None:

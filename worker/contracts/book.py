@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,8 @@ MOST_DRAFTS = 10_000
 _ENTRY_BYTES = 1_000
 # An unpaid contract of a new wallet is not dropped for others before this age.
 SHELTER_US = 600 * 1_000_000
+# Hashes of ids that a process keeps, and the length of the longest such id.
+_KEPT_HASHES, _LONGEST_KEPT = 1_024, 200
 # Documents that a process keeps parsed.
 REMEMBERED_BYTES = 1 << 20
 # Entries dropped to make room for one contract; the largest contract has 128 kB, the smallest about 2.
@@ -121,7 +124,7 @@ class ContractMemory:
 
     def renew(self, contract: Contract) -> None:
         known = self._kept.get(contract.ref)
-        if known is not None and known[0].hash == contract.hash:
+        if known is not None and known[0] is not contract and known[0].hash == contract.hash:
             self._kept[contract.ref] = contract, known[1]
 
     def add(self, contract: Contract, size: int) -> None:
@@ -154,6 +157,8 @@ class ContractBook:
 
     def __post_init__(self) -> None:
         self._memory = ContractMemory()
+        # A request asks for them several times.
+        self._kept_hashes = lru_cache(maxsize=_KEPT_HASHES)(self._hash)
         self._scripts = Scripts(
             self.client, self.keys, _LUA, libraries=[UNPAID_LUA], test_clock=self.test_clock
         )
@@ -167,6 +172,9 @@ class ContractBook:
         return self._hashes(f"contract:{contract_id}")
 
     def _hashes(self, text: str) -> tuple[str, ...]:
+        return self._kept_hashes(text) if len(text) <= _LONGEST_KEPT else self._hash(text)
+
+    def _hash(self, text: str) -> tuple[str, ...]:
         return tuple(keyed_hash(secret, text) for secret in (self.secret, *self.accepted_secrets))
 
     def _stored_among(self, refs: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, Protocol
 
 from worker.core.errors import BadRequest, Forbidden
@@ -181,7 +181,8 @@ class _Coincurve:
     def __init__(self) -> None:
         import coincurve
 
-        self._private = coincurve.PrivateKey
+        # Making a key costs more than a signature: each makes its public key. A process signs with few.
+        self._private = lru_cache(maxsize=8)(coincurve.PrivateKey)
         self._public = coincurve.PublicKey
 
     def public_key(self, key: bytes) -> bytes:

@@ -45,6 +45,8 @@ _NAMES = frozenset(
 _ENDINGS = ("_key", "_token", "_password", "_secret", "_keys", "_signature", "_authorization")
 _HARMLESS = frozenset({"step_key", "payment_key", "public_key", "idempotency_key"})
 _SHORTEST_SECRET = 8
+_NUMBERS = frozenset({int, float, bool})
+_SCALARS = _NUMBERS | {str, type(None)}
 
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
@@ -114,18 +116,25 @@ def bound(
     execution_id: str | None = None,
     contract_ref: str | None = None,
     attempt: int | None = None,
-    request_id: str | None = None,
 ) -> AbstractContextManager[None]:
     """Adds these fields to every line logged inside. Follows the greenlet or thread that entered it."""
     fields = {
         "execution_id": execution_id,
         "contract_ref": contract_ref,
         "attempt": attempt,
-        "request_id": request_id,
     }
     return structlog.contextvars.bound_contextvars(
         **{name: value for name, value in fields.items() if value is not None}
     )
+
+
+def begin_request(request_id: str) -> None:
+    """Adds the request's id to every line logged until `end_request`, in the same greenlet or thread."""
+    structlog.contextvars.bind_contextvars(request_id=request_id)
+
+
+def end_request() -> None:
+    structlog.contextvars.unbind_contextvars("request_id")
 
 
 def _renderer(json: bool, output: TextIO) -> Processor:
@@ -158,6 +167,8 @@ def _hide(_: Any, __: str, event: EventDict) -> EventDict:
 
 
 def _inside(value: Any, depth: int) -> Any:
+    if type(value) in _SCALARS:
+        return value
     if depth > 6:
         return HIDDEN
     if isinstance(value, Mapping):
@@ -181,6 +192,8 @@ class _Known:
         return {name: self._clean(value) for name, value in event.items()}
 
     def _clean(self, value: Any) -> Any:
+        if value is None or type(value) in _NUMBERS:
+            return value
         if isinstance(value, str):
             for secret in self._secrets:
                 if secret in value:
@@ -190,6 +203,6 @@ class _Known:
             return {name: self._clean(each) for name, each in value.items()}
         if isinstance(value, list):
             return [self._clean(each) for each in value]
-        if value is None or isinstance(value, (int, float)):
+        if isinstance(value, (int, float)):
             return value
         return self._clean(_plain(value))

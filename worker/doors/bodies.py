@@ -7,7 +7,7 @@ process's connections, so the time must be limited.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from flask import request
@@ -16,6 +16,7 @@ from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.core.errors import BadRequest, Problem, TooLarge
+from worker.doors.answers import this_request
 
 BODY_SECONDS = 60.0
 # Larger than any form with only a token and a name in it.
@@ -33,10 +34,13 @@ class TooSlow(Problem):
 
 def raw() -> bytes:
     """The whole body of the current request."""
-    most, length = request.max_content_length, request.content_length
-    with in_time(request.environ, BODY_SECONDS), _one_more(most):
+    asked = this_request()
+    most, length = asked.max_content_length, asked.content_length
+    # A body with a length that is too long is refused before it is read.
+    limit = _one_more(most) if length is None else nullcontext()
+    with in_time(asked.environ, BODY_SECONDS), limit:
         try:
-            body = request.get_data()
+            body = asked.get_data()
         except (OSError, ParseException) as broken:
             raise BadRequest(_BROKEN) from broken
     if most is not None and len(body) > most:
@@ -77,5 +81,5 @@ def in_time(environ: dict[str, Any], seconds: float) -> Iterator[None]:
         return
     import gevent  # reached only under gunicorn with gevent
 
-    with gevent.Timeout(seconds, TooSlow()):
+    with gevent.Timeout(seconds, TooSlow):
         yield

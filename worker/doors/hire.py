@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from flask import Blueprint, Response, g, request
 
@@ -14,7 +14,7 @@ from worker.core.callers import network_of
 from worker.core.errors import BadRequest, NotFound, Problem
 from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
-from worker.doors.answers import SSE_HEADERS, json_answer, json_text, sse, whole
+from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_answer, json_text, sse, this_request, whole
 from worker.doors.bodies import raw
 from worker.doors.contract_bodies import RESERVE_BYTES, contract_body, expect_json, seeker_wallet
 from worker.doors.hangup import bound_writes
@@ -29,6 +29,7 @@ from worker.doors.hire_views import (
 )
 from worker.doors.kept_answers import KeptAnswers, ShownTask
 from worker.doors.limits import RequestLimits, TooManyRequests
+from worker.doors.request_headers import RequestHeaders
 from worker.doors.stream_places import StreamPlaces
 from worker.hiring.buying import Buying
 from worker.hiring.contracts import ContractService
@@ -54,12 +55,14 @@ _PAID = ("hire.execute", "buy.buy", "chat.complete")
 
 def refuse(problem: Problem) -> Response:
     """Any refusal in the HIRE error format."""
-    if request.blueprint == NAME and problem.status == 404:
+    asked = this_request()
+    if problem.status == 404 and asked.blueprint == NAME:
         problem.charged = None  # an expired or lost record may have been paid for
-    if pays() and request.endpoint in _PAID:
-        claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
-    elif pays() and problem.charged is False:
-        problem.charged = None  # the payment may have been taken by another request
+    if pays():
+        if asked.endpoint in _PAID:
+            claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
+        elif problem.charged is False:
+            problem.charged = None  # the payment may have been taken by another request
     return problem_response(problem, getattr(g, "contract_id", None))
 
 
@@ -170,7 +173,7 @@ class HireServices:
     def answer(self, task: Task, began: float, offer_again: Callable[[Task], Problem]) -> Response:
         """The task once it has ended or its request has waited long enough."""
         most = self.settings.inline_budget
-        wanted, applied = _preference(request.headers.get("Prefer", ""), most)
+        wanted, applied = _preference(request_headers().get("Prefer", ""), most)
         budget = most if wanted is None else wanted
         if not task.replayed and budget > 0:
             task = self.tasks.wait(task, began + budget)
@@ -183,8 +186,7 @@ class HireServices:
 
     def show(self, task: Task) -> Response:
         shown = self.kept_answers.get(task, self._render)
-        response = Response(shown.body, shown.status, mimetype="application/json")
-        response.headers.update(shown.headers)
+        response = JsonAnswer(shown.body, shown.status, shown.headers)
         if task.paid_already:
             response.headers["X-Payment-Status"] = unused_payment(task)
         if task.replayed:
@@ -193,16 +195,17 @@ class HireServices:
 
     def _render(self, task: Task) -> ShownTask:
         body, status = task_body(task, self.deliverables, self.tasks.load), task_status(task)
+        text = json_text(body)
         headers = {
             **payment_headers(task, self.network),
             "Cache-Control": "private, no-store",
-            "ETag": f'W/"{entity_tag(body)}"',
+            "ETag": f'W/"{entity_tag(body, text)}"',
         }
         if status == 202:
             headers["Location"] = self.deliverables.task_url(task.id)
         if status == 202 or task.parked:
             headers["Retry-After"] = "1"
-        return ShownTask(json_text(body), status, headers)
+        return ShownTask(text, status, headers)
 
 
 def _contracts(blueprint: Blueprint, services: HireServices) -> None:
@@ -237,12 +240,10 @@ def _execute(blueprint: Blueprint, services: HireServices) -> None:
         expect_json()
         # Cheap checks first: limits, contract, record, budget; the body last.
         services.slow_down_executes(contract_id, paying=pays())
-        body = TaskInput(raw())
+        body, headers = TaskInput(raw()), request_headers()
         with services.guessing_limited():
             try:
-                task = hiring.execute(
-                    contract_id, body, request_headers(), request.headers.get("X-Webhook-URL")
-                )
+                task = hiring.execute(contract_id, body, headers, headers.get("X-Webhook-URL"))
             finally:
                 # The record has been read by now, unless the body could not be compared with it.
                 g.looked_up = not body.unreadable
@@ -302,7 +303,7 @@ def _files(blueprint: Blueprint, deliverables: Deliverables) -> None:
 
 
 def _contract_id() -> str:
-    contract_id = request.headers.get(CONTRACT, "")
+    contract_id = request_headers().get(CONTRACT, "")
     if not contract_id:
         raise BadRequest(
             "the request names no contract",
@@ -321,7 +322,8 @@ def _shown_id(task: Task) -> str | None:
 
 def pays() -> bool:
     """Whether the request carries a payment, valid or not."""
-    return "PAYMENT-SIGNATURE" in request.headers or "X-PAYMENT" in request.headers
+    environ = request.environ
+    return "HTTP_PAYMENT_SIGNATURE" in environ or "HTTP_X_PAYMENT" in environ
 
 
 def _forfeit() -> bool:
@@ -336,7 +338,7 @@ def _forfeit() -> bool:
 
 def request_headers() -> Mapping[str, str]:
     """The request's headers, case-insensitive."""
-    return cast(Mapping[str, str], request.headers)
+    return RequestHeaders(request.environ)
 
 
 def _preference(wishes: str, most: float) -> tuple[float | None, str]:
@@ -344,6 +346,8 @@ def _preference(wishes: str, most: float) -> tuple[float | None, str]:
 
     `respond-async` alone means no wait; with `wait` it means at most that long.
     """
+    if not wishes:
+        return None, ""
     found: dict[str, str] = {}
     for wish in wishes.split(","):
         name, _, value = wish.partition(";")[0].partition("=")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from flask import Response
@@ -13,13 +14,14 @@ from worker.core.errors import NotFound, Problem
 from worker.core.states import MOST_INPUTS, Phase, State
 from worker.delivery.deliverables import Deliverables, metadata
 from worker.delivery.failure import failure_of
-from worker.doors.answers import problem_answer
+from worker.doors.answers import json_text, problem_answer
 from worker.doors.payment_required import both_versions, payment_required_answer
 from worker.engine.events import iso
 from worker.engine.load import Load
 from worker.engine.record import Execution
 from worker.hiring.task import PaymentRequired, Task
 from worker.payments.payment import PaymentState
+from worker.x402.headers import stored_response_headers
 from worker.x402.networks import Network
 from worker.x402.receipts import pending_response
 
@@ -38,6 +40,8 @@ _FAILED_STATUS = {
 }
 
 
+# Estimates in a pending answer.
+_MOVING = frozenset({"estimated_completion", "queue_position"})
 _NO_CHARGE = " You were not charged."
 # Transient refusals: the identical request may succeed later.
 _PASSING = frozenset({404, 408, 425, 429})
@@ -191,7 +195,7 @@ def receipt_of(task: Task) -> dict[str, Any] | None:
     paid = task.money.payment(task.money.paid)
     if paid is None or not paid.response:
         return None
-    extensions = json.loads(paid.response).get("extensions", {})
+    extensions = _outcome(paid.response).get("extensions", {})
     receipt: dict[str, Any] | None = extensions.get("offer-receipt", {}).get("info", {}).get("receipt")
     return receipt
 
@@ -200,12 +204,19 @@ def payment_headers(task: Task, network: Network) -> dict[str, str]:
     """Headers about a payment that settled or may have settled."""
     paid = task.money.payment(task.money.paid)
     if paid is not None and paid.response:
-        return both_versions(json.loads(paid.response))
+        return stored_response_headers(paid.response, _outcome(paid.response))
     current = task.money.payment()
     if current is not None and current.state in (PaymentState.UNKNOWN, PaymentState.SETTLING):
         pending = pending_response(network.caip2, current.payer, current.pending or None)
         return both_versions(pending)
     return {}
+
+
+@lru_cache(maxsize=64)
+def _outcome(response: str) -> Mapping[str, Any]:
+    """A stored PAYMENT-RESPONSE, which an answer needs in its body and its headers."""
+    outcome: dict[str, Any] = json.loads(response)
+    return outcome
 
 
 def unused_payment(task: Task) -> str:
@@ -228,8 +239,8 @@ def purchase_line(execution: Execution, deliverables: Deliverables) -> dict[str,
     }
 
 
-def entity_tag(body: dict[str, Any]) -> str:
-    """An ETag that ignores estimates, so that it changes only with the task."""
-    moving = ("estimated_completion", "queue_position")
-    steady = {name: value for name, value in body.items() if name not in moving}
-    return hashlib.sha256(json.dumps(steady, sort_keys=True).encode()).hexdigest()[:32]
+def entity_tag(body: dict[str, Any], text: bytes) -> str:
+    """An ETag that ignores estimates, so that it changes only with the task. `text` is the whole body."""
+    if not _MOVING.isdisjoint(body):
+        text = json_text({name: value for name, value in body.items() if name not in _MOVING})
+    return hashlib.sha256(text).hexdigest()[:32]

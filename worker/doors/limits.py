@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from worker.core.errors import Problem
 from worker.store.outage import StoreError, note
@@ -12,8 +13,15 @@ from worker.store.rate_limits import StoreRateLimiter
 BODY_BYTES = 1 << 20
 HEADER_BYTES = 16 << 10
 MINUTE_US = 60_000_000
-# These have a limit of their own and a more specific refusal.
-_PAYMENTS = ("PAYMENT-SIGNATURE", "X-PAYMENT")
+# Payments have a limit of their own and a more specific refusal. The last two are not headers, as werkzeug
+# reads them.
+_NOT_COUNTED = frozenset(
+    {"HTTP_PAYMENT_SIGNATURE", "HTTP_X_PAYMENT", "HTTP_CONTENT_TYPE", "HTTP_CONTENT_LENGTH"}
+)
+_OTHER_HEADERS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
+# A header's line has a colon, a blank and two ends of a line more than name and value.
+_BETWEEN = 4
+_MORE_THAN_SENT = len("HTTP_") - _BETWEEN
 
 
 class HeadersTooLarge(Problem):
@@ -22,10 +30,15 @@ class HeadersTooLarge(Problem):
     advice = "Send fewer or shorter headers. You were not charged."
 
 
-def check_headers(headers: Iterable[tuple[str, str]]) -> None:
+def check_headers(environ: Mapping[str, Any]) -> None:
     """Refuses headers that are too large, payments aside."""
-    others = [pair for pair in headers if pair[0].upper() not in _PAYMENTS]
-    if sum(len(name) + len(value) + 4 for name, value in others) > HEADER_BYTES:
+    size = 0
+    for name, value in environ.items():
+        if name.startswith("HTTP_") and name not in _NOT_COUNTED:
+            size += len(name) + len(value) - _MORE_THAN_SENT
+        elif name in _OTHER_HEADERS and value:
+            size += len(name) + len(value) + _BETWEEN
+    if size > HEADER_BYTES:
         raise HeadersTooLarge(expected=f"at most {HEADER_BYTES} bytes")
 
 

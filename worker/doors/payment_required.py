@@ -22,12 +22,10 @@ def payment_required_answer(
         "details": details,
         "code": problem.code,
     }
-    response = problem_answer(problem, body)
-    response.headers.update(problem.offer.headers(problem.message))
+    headers = problem.offer.headers(problem.message)
     if problem.response is not None:
-        response.headers.update(both_versions(dict(problem.response)))
-    response.headers["Cache-Control"] = "no-store"
-    return response
+        headers |= both_versions(dict(problem.response))
+    return problem_answer(problem, body, {**headers, "Cache-Control": "no-store"})
 
 
 def both_versions(document: dict[str, Any]) -> dict[str, str]:

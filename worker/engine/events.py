@@ -136,4 +136,4 @@ def one_line(data: str) -> str:
 def iso(at_us: int) -> str:
     """Formats as RFC 3339 in UTC, with microseconds."""
     moment = datetime.fromtimestamp(at_us // 1_000_000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_us % 1_000_000:06d}Z"
+    return f"{moment.isoformat()[:19]}.{at_us % 1_000_000:06d}Z"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from worker.core.states import Lane
 from worker.engine.memory_guard import MemoryGuard
@@ -85,10 +85,10 @@ class LoadMeter:
     def load(self, lane: Lane, reply: Sequence[bytes]) -> Load:
         """The load as such a script returned it."""
         at, waiting, takers, mean, clock_age, running, verifying, lane_us = (int(value) for value in reply)
-        load = Load(at, waiting, takers, mean or _UNMEASURED_US, clock_age, self.guard.full())
+        mean = mean or _UNMEASURED_US
         if lane is Lane.REMOTE:
-            return load
-        return replace(load, running=running, verifying=verifying, lane_us=lane_us)
+            return Load(at, waiting, takers, mean, clock_age, self.guard.full())
+        return Load(at, waiting, takers, mean, clock_age, self.guard.full(), running, verifying, lane_us)
 
     def memory_full(self) -> bool:
         """Like `Load.memory_full`, but without a round trip unless the last answer is over a second old."""

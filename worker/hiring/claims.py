@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -87,10 +87,9 @@ class Claims:
         fields["body"] = body.mark
         if hooks:
             fields["hooks"] = encode([hook.stored() for hook in hooks])
-        labels = encode(dict(new.labels))
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
-        created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
-        claim = replace(self._claim(contract, offer, payment), most_ahead=most_ahead, asker=self.asker)
+        created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, fields["labels"])
+        claim = self._claim(contract, offer, payment, most_ahead)
         reply = self.ledger.claim(new, claim, fields, created)
         self.drop_unused(new.id, before, input_ref)
         return MadeClaim(new.id, reply, claim.payload, claim.requirements)
@@ -114,7 +113,7 @@ class Claims:
                 with suppress(Problem):
                     self.files.delete(json.loads(ref)["key"])
 
-    def _claim(self, contract: Contract, offer: Offer, payment: PaymentPayload) -> Claim:
+    def _claim(self, contract: Contract, offer: Offer, payment: PaymentPayload, most_ahead: int) -> Claim:
         terms = contract.terms
         return Claim(
             contract_ref=contract.ref,
@@ -133,6 +132,8 @@ class Claims:
             allowance=self._allowance(contract, payment),
             signed_us=contract.signed_us,
             longest_us=longest_validity(offer.max_timeout_s) * 1_000_000 + CLOCKS_DIFFER_US,
+            most_ahead=most_ahead,
+            asker=self.asker,
             **(_with_document(contract, payment) if contract.is_purchase else {}),
         )
 

@@ -108,7 +108,7 @@ class PaymentConditions:
 
     def check_input(self, capability: Capability, body: TaskInput) -> None:
         """Refuses input that is not JSON or does not match the capability's own schema."""
-        problems = self.checks.problems(capability, body.value)
+        problems = self.checks.problems(capability, body)
         if problems:
             raise InvalidInput(**problems[0])
 

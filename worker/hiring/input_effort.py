@@ -6,6 +6,7 @@ The cost is the number of keywords evaluated, so the result for a value does not
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any
@@ -17,10 +18,13 @@ from referencing import Registry
 from worker.capabilities.declare import Capability
 from worker.core.canonical import canonical
 from worker.core.errors import TooLarge
+from worker.hiring.task import TaskInput
 from worker.schemas.validators import compile_schema, validate
 
 # About 15 ms.
 MOST_STEPS = 5_000
+# Valid bodies that are kept for each capability, and the bytes of the longest.
+_MOST_KEPT, _LONGEST_KEPT = 128, 1_024
 
 _left: ContextVar[int] = ContextVar("steps_left")
 _extend: Any = validators.extend
@@ -36,6 +40,8 @@ class BoundedCheck:
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self.schema = schema
+        # Bodies that were valid.
+        self.passed: OrderedDict[bytes, None] = OrderedDict()
         plain = compile_schema(schema)
         self._validator: Validator = plain
         # An open schema has no keywords to count.
@@ -45,6 +51,13 @@ class BoundedCheck:
             keywords["uniqueItems"] = _counted(_unique)
             extended: Any = _extend(dialect, keywords)
             self._validator = extended(plain.schema, registry=Registry())
+
+    def remember(self, raw: bytes) -> None:
+        """Keeps a valid body, if it is short."""
+        if len(raw) <= _LONGEST_KEPT:
+            self.passed[raw] = None
+        if len(self.passed) > _MOST_KEPT:
+            self.passed.popitem(last=False)
 
     def problems(self, value: Any) -> list[dict[str, Any]]:
         """Returns the value's violations; raises TooLarge if the check exceeds its step limit."""
@@ -65,14 +78,27 @@ class BoundedChecks:
     def __init__(self) -> None:
         self._kept: dict[str, BoundedCheck] = {}
 
-    def problems(self, capability: Capability, value: Any) -> list[dict[str, Any]]:
-        """Returns the violations of the value as input of this capability."""
-        if not capability.input_schema:
+    def problems(self, capability: Capability, body: TaskInput) -> list[dict[str, Any]]:
+        """Returns the violations of the body as input of this capability; refuses what is not JSON.
+
+        A short body that was valid is not checked again, such as when its payment arrives.
+        """
+        check = self._check(capability)
+        if check is not None and body.raw in check.passed:
             return []
+        value = body.value
+        problems = [] if check is None else check.problems(value)
+        if check is not None and not problems:
+            check.remember(body.raw)
+        return problems
+
+    def _check(self, capability: Capability) -> BoundedCheck | None:
+        if not capability.input_schema:
+            return None
         check = self._kept.get(capability.name)
         if check is None or check.schema != capability.input_schema:
             check = self._kept[capability.name] = BoundedCheck(capability.input_schema)
-        return check.problems(value)
+        return check
 
 
 def _counted(keyword: Keyword) -> Keyword:

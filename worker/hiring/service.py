@@ -147,14 +147,18 @@ class Hiring:
     # Before money
 
     def _signed(self, contract_id: str, headers: Mapping[str, str]) -> tuple[Contract, Facts | None]:
-        """The signed contract and, if this process knows what it buys, what decides about the request."""
+        """The signed contract and, if it has no execution yet, what decides about the request."""
         remembered = self.book.remembered(contract_id)
-        if remembered is not None and remembered.execution is None:
-            facts = self._facts(remembered, headers)
+        known = remembered is not None and remembered.execution is None
+        contract = remembered if known else self.book.find(contract_id)
+        # Under another secret the payment may have bought what a second reference names.
+        if contract is not None and contract.execution is None and len(self.book.refs(contract_id)) == 1:
+            facts = self._facts(contract, headers)
             if facts is not None and facts.contract is not None:
                 self.book.learn(facts.contract)
                 return facts.contract, facts
-        contract = self.book.find(contract_id)
+            if known:
+                contract = self.book.find(contract_id)
         if contract is None or contract.execution is None:
             self.refuse_expired(self.book.refs(contract_id), headers)
         if contract is not None:

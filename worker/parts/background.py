@@ -49,12 +49,12 @@ class Background:
             threading.Thread(target=self._run, args=(work,), name="outlives-request", daemon=True).start()
 
     def _run(self, work: Work) -> None:
+        waiting = _Waiting()
         while True:
             try:
                 work()
             except Exception as error:  # nobody waits for it; the clock completes the rest
                 note(error, "web.background")
-            waiting = _Waiting()
             with self._lock:
                 if len(self._idle) >= _IDLE:
                     return

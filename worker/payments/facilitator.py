@@ -9,17 +9,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from http.client import HTTPException, HTTPResponse, IncompleteRead
+from functools import cached_property
 from ssl import SSLError
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import structlog
 
 from worker.core.nesting import deeper_than
 from worker.core.version import __version__
 from worker.payments.facilitator_auth import Auth, StaticAuth
+from worker.payments.http_exchange import BadAnswer, HttpAnswer, Overlong, exchange, header_lines
 from worker.payments.kept_links import KeptLinks, NotConnected
 from worker.x402.facilitator_answers import (
     EXTENSION_RESPONSES,
@@ -28,7 +28,7 @@ from worker.x402.facilitator_answers import (
     read_catalog_status,
 )
 from worker.x402.headers import MAX_DEPTH
-from worker.x402.wire import with_checksums
+from worker.x402.wire import Journaled, sent_form
 
 CONNECT_S = 5.0
 VERIFY_S = 15.0
@@ -37,6 +37,10 @@ MAX_BODY = 256 * 1024
 # Idle connections that stay open: a slow facilitator has as many open calls as there are open payments.
 KEPT = 512
 
+_CATALOG = EXTENSION_RESPONSES.lower()
+_PORTS = {"http": 80, "https": 443}
+# What a path may contain as it is (RFC 3986).
+_IN_PATHS = "/%!$&'()*+,;=:@"
 _HEADERS = {
     "Accept": "application/json",
     "Accept-Encoding": "identity",
@@ -77,7 +81,7 @@ class HttpFacilitator:
         self._verify_s = verify_s
         self._settle_s = settle_s
         self._clock = clock
-        self._path = urlsplit(self._url).path
+        self._path = quote(urlsplit(self._url).path, safe=_IN_PATHS).encode("ascii")
         # Every open call has its own connection: a settle call that waited for one would outlive its
         # authorization.
         self._links = KeptLinks(self._url, connect_s=connect_s, kept=kept, clock=clock)
@@ -115,69 +119,77 @@ class HttpFacilitator:
     def _exchange(
         self, method: str, operation: str, started: float, read_s: float, body: bytes | None
     ) -> FacilitatorAnswer:
-        headers = {**_HEADERS, **self._auth.headers(method, f"{self._url}/{operation}")}
-        if body is not None:
-            headers["Content-Type"] = "application/json"
+        auth = self._auth.headers(method, f"{self._url}/{operation}")
         try:
             link = self._links.take()
         except NotConnected as error:
             return FacilitatorAnswer(fault="tls" if isinstance(error.__cause__, SSLError) else "connect")
         kept = False
         try:
-            link.sock.settimeout(read_s)
-            link.request(method, f"{self._path}/{operation}", body=body, headers=headers)
-            response = link.getresponse()
-            data = self._read(response, started + self._connect_s + read_s)
-            # After an interim answer (1xx) the final one would be read as the next call's.
-            kept = response.status >= 200 and not response.will_close
-            response.close()
-        except _Overlong:
-            return FacilitatorAnswer(status=response.status, fault="too_large")
-        except (HTTPException, OSError) as error:
+            link.settimeout(read_s)
+            until = started + self._connect_s + read_s
+            request = self._request(method, operation, auth, body)
+            answer = exchange(link, request, most=MAX_BODY, until=until, clock=self._clock)
+            kept = answer.stays
+        except Overlong as error:
+            return FacilitatorAnswer(status=error.status, fault="too_large")
+        except (BadAnswer, OSError) as error:
             return FacilitatorAnswer(fault=_fault(error))
         finally:
             if kept:
                 self._links.give_back(link)
             else:
                 link.close()
-        catalog = read_catalog_status(response.headers.get(EXTENSION_RESPONSES))
-        return replace(_parse(response.status, data), catalog=catalog)
+        return _parse(answer)
 
-    def _read(self, response: HTTPResponse, until: float) -> bytes:
-        data = bytearray()
-        while chunk := response.read1(65_536):
-            data += chunk
-            if len(data) > MAX_BODY:
-                raise _Overlong
-            if self._clock() > until:
-                raise TimeoutError
-        if response.length:
-            raise IncompleteRead(bytes(data), response.length)
-        return bytes(data)
+    def _request(self, method: str, operation: str, auth: Mapping[str, str], body: bytes | None) -> bytes:
+        head = b"%b %b/%b HTTP/1.1\r\n%b%b" % (
+            method.encode(),
+            self._path,
+            operation.encode(),
+            self._same_headers,
+            header_lines(auth),
+        )
+        if body is None:
+            return head + b"\r\n"
+        about = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        return b"%b%b%b" % (head, about % len(body), body)
 
-
-class _Overlong(Exception):
-    """The body exceeds the size limit for an answer."""
+    @cached_property
+    def _same_headers(self) -> bytes:
+        """What every call has. Made after a connection, without which nobody can tell the host's name."""
+        where = urlsplit(self._url)
+        name = where.hostname or ""
+        host = f"[{name}]" if ":" in name else name.encode("idna").decode("ascii")
+        port = where.port
+        usual = port in (None, _PORTS.get(where.scheme))
+        return header_lines({"Host": host if usual else f"{host}:{port}", **_HEADERS})
 
 
 def _body(payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> bytes:
-    document = {
-        "x402Version": payload.get("x402Version", 2),
-        "paymentPayload": with_checksums(payload),
-        "paymentRequirements": with_checksums(requirements),
-    }
-    return json.dumps(document, separators=(",", ":")).encode("ascii")
+    version = json.dumps(payload.get("x402Version", 2)).encode("ascii")
+    return b'{"x402Version":%b,"paymentPayload":%b,"paymentRequirements":%b}' % (
+        version,
+        _sent(payload),
+        _sent(requirements),
+    )
 
 
-def _parse(status: int, data: bytes) -> FacilitatorAnswer:
+def _sent(document: Mapping[str, Any]) -> bytes:
+    return document.sent if isinstance(document, Journaled) else sent_form(document)
+
+
+def _parse(answer: HttpAnswer) -> FacilitatorAnswer:
     try:
-        text = data.decode("utf-8")
+        text = answer.body.decode("utf-8")
         document = None if deeper_than(text, MAX_DEPTH) else json.loads(text)
     except ValueError:
         document = None
+    catalog = read_catalog_status(answer.headers.get(_CATALOG))
     if not isinstance(document, dict):
-        return FacilitatorAnswer(status=status, fault="empty" if not data else "garbage")
-    return FacilitatorAnswer(status=status, body=document)
+        fault = "garbage" if answer.body else "empty"
+        return FacilitatorAnswer(status=answer.status, fault=fault, catalog=catalog)
+    return FacilitatorAnswer(status=answer.status, body=document, catalog=catalog)
 
 
 def _fault(error: Exception) -> str:
@@ -186,6 +198,6 @@ def _fault(error: Exception) -> str:
         return "tls"
     if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(error, ConnectionError | HTTPException):
+    if isinstance(error, ConnectionError | BadAnswer):
         return "dropped"
     return "transport"

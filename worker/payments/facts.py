@@ -74,4 +74,7 @@ def _as_stored(contract: Contract, stored: Sequence[Any]) -> Contract | None:
     hash, execution, found, registered, drafted = (each.decode() for each in stored)
     if hash != contract.hash or int(drafted or 0) != contract.drafted:
         return None
-    return replace(contract, execution=execution or None, found=bool(found), registered=int(registered or 0))
+    now = execution or None, bool(found), int(registered or 0)
+    if now == (contract.execution, contract.found, contract.registered):
+        return contract
+    return replace(contract, execution=now[0], found=now[1], registered=now[2])

@@ -1,20 +1,21 @@
 """Kept connections to one server: one for each open call, reused newest first, and bounded when idle.
 
-`http.client` costs less than half of a pooling client per call. A connection that the server has closed
-meanwhile is noticed before it is used, because a call that is dropped has no known outcome.
+A connection that the server has closed meanwhile is noticed before it is used, because a call that is
+dropped has no known outcome.
 """
 
 from __future__ import annotations
 
+import socket
 import ssl
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from functools import cached_property
-from http.client import HTTP_PORT, HTTPS_PORT, HTTPConnection, HTTPSConnection
 from urllib.parse import urlsplit
 
+_HTTP_PORT, _HTTPS_PORT = 80, 443
 # An idle connection is closed after this time.
 _IDLE_S = 60.0
 
@@ -34,9 +35,9 @@ class KeptLinks:
         self._kept = kept
         self._clock = clock
         self._lock = threading.Lock()
-        self._idle: deque[tuple[HTTPConnection, float]] = deque()
+        self._idle: deque[tuple[socket.socket, float]] = deque()
 
-    def take(self) -> HTTPConnection:
+    def take(self) -> socket.socket:
         """Returns a connected link that no other call uses; raises NotConnected."""
         while True:
             with self._lock:
@@ -49,7 +50,7 @@ class KeptLinks:
             link.close()
         return self._new()
 
-    def give_back(self, link: HTTPConnection) -> None:
+    def give_back(self, link: socket.socket) -> None:
         """Keeps a link whose answer was read to its end."""
         now = self._clock()
         with self._lock:
@@ -66,21 +67,23 @@ class KeptLinks:
         for link, _ in idle:
             link.close()
 
-    def _new(self) -> HTTPConnection:
+    def _new(self) -> socket.socket:
         try:
-            # The name is checked here, too: a host that no resolver can encode raises a ValueError.
-            link = self._link()
-            link.connect()
+            # A host that no resolver can encode raises a ValueError.
+            return self._connected()
         except (OSError, ValueError) as error:
             raise NotConnected from error
-        return link
 
-    def _link(self) -> HTTPConnection:
-        # Without a port the last word of an IPv6 address would be taken for one.
-        host, port = self._where.hostname or "", self._where.port
-        if self._where.scheme == "https":
-            return HTTPSConnection(host, port or HTTPS_PORT, timeout=self._connect_s, context=self._tls)
-        return HTTPConnection(host, port or HTTP_PORT, timeout=self._connect_s)
+    def _connected(self) -> socket.socket:
+        secure, host = self._where.scheme == "https", self._where.hostname or ""
+        port = self._where.port or (_HTTPS_PORT if secure else _HTTP_PORT)
+        link = socket.create_connection((host, port), self._connect_s)
+        try:
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._tls.wrap_socket(link, server_hostname=host) if secure else link
+        except BaseException:
+            link.close()
+            raise
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
@@ -89,13 +92,11 @@ class KeptLinks:
         return context
 
 
-def _is_open(link: HTTPConnection) -> bool:
+def _is_open(link: socket.socket) -> bool:
     """Whether an idle link can still be used: its server has neither closed it nor sent anything."""
-    if link.sock is None:
-        return False
     try:
-        link.sock.settimeout(0)
-        link.sock.recv(1)
+        link.settimeout(0)
+        link.recv(1)
     except (BlockingIOError, ssl.SSLWantReadError):
         return True
     except OSError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -93,8 +93,6 @@ class Renewals:
 _RENEWALS = Renewals()
 
 
-@contextmanager
-def renewing(renew: Callable[[], object], every_s: float) -> Iterator[None]:
+def renewing(renew: Callable[[], object], every_s: float) -> AbstractContextManager[None]:
     """Keeps other callers out during the call; the lease expires soon after this process dies."""
-    with _RENEWALS.keep(renew, every_s):
-        yield
+    return _RENEWALS.keep(renew, every_s)

@@ -36,7 +36,7 @@ from worker.x402.facilitator_answers import (
     classify_verify,
 )
 from worker.x402.receipts import Settlement, Sign, failed_response, settled_response
-from worker.x402.wire import restore
+from worker.x402.wire import journaled, restore
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -98,7 +98,7 @@ class Settler:
         """
         payload, requirements = claimed or self._ledger.payload(id, number)
         self.checkpoint("before_verify")
-        answer = self._facilitator.verify(json.loads(payload), json.loads(requirements))
+        answer = self._facilitator.verify(journaled(payload), journaled(requirements))
         self.checkpoint("after_verify")
         verdict = classify_verify(answer)
         before_record()
@@ -174,7 +174,7 @@ class Settler:
             if not held():
                 return None
             self.checkpoint("before_settle")
-            answer = self._facilitator.settle(json.loads(payload), json.loads(lease.requirements))
+            answer = self._facilitator.settle(journaled(payload), journaled(lease.requirements.decode()))
         self.checkpoint("after_settle")
         outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
         completed: Reading | None = None

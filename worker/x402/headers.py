@@ -64,6 +64,12 @@ def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = 
     return _bounded(value, PAYMENT_REQUIRED)
 
 
+def stored_response_headers(text: str, document: Mapping[str, Any]) -> dict[str, str]:
+    """Return both headers for an outcome whose compact ASCII JSON is stored."""
+    value = base64.b64encode(text.encode("ascii")).decode("ascii")
+    return {PAYMENT_RESPONSE: _bounded(value, PAYMENT_RESPONSE), **response_headers(document, version=1)}
+
+
 def response_headers(document: Mapping[str, Any], *, version: int = 2) -> dict[str, str]:
     """Return the header that reports the settlement outcome, in the dialect the payer used."""
     if version == 1:

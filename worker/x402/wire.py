@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from worker.core.evm import checksum_address, is_address, is_bytes32
@@ -91,6 +91,26 @@ def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+class Journaled(dict[str, Any]):
+    """A payment or our terms as journaled. Nobody changes it, and all calls about it send the same bytes."""
+
+    @cached_property
+    def sent(self) -> bytes:
+        """Its JSON as sent to a facilitator."""
+        return sent_form(self)
+
+
+@lru_cache(maxsize=128)
+def journaled(text: str) -> Journaled:
+    """Parses what the journal has; a payment that is verified is soon settled."""
+    return Journaled(json.loads(text))
+
+
+def sent_form(document: Mapping[str, Any]) -> bytes:
+    """Return a payment or our terms as JSON for a facilitator."""
+    return json.dumps(with_checksums(document), separators=(",", ":")).encode("ascii")
+
+
 def payment_key(payment: PaymentPayload) -> str:
     """Return the key that identifies this payment: no chain accepts the same key twice."""
     accepted, authorization = payment.accepted, payment.authorization
@@ -122,7 +142,8 @@ def read_payment_key(headers: Mapping[str, str], network: Network) -> str | None
     return None if payment is None else payment_key(payment)
 
 
-@lru_cache(maxsize=32)
+# A request reads its payment twice, and others come between.
+@lru_cache(maxsize=128)
 def decode_payment(header: str) -> PaymentPayload:
     """Return the payment in a PAYMENT-SIGNATURE header, or refuse it as malformed."""
     document = decode(header, PAYMENT_SIGNATURE)
@@ -150,7 +171,7 @@ def decode_v1_payment(header: str, requirements: Mapping[str, Any]) -> PaymentPa
 
 def restore(stored: str, *, version: int = 2) -> PaymentPayload:
     """Return a payment from our own journal; `version` is the dialect its seeker speaks."""
-    return _parse(json.loads(stored), version=version)
+    return _parse(journaled(stored), version=version)
 
 
 def _parse(document: Mapping[str, Any], *, version: int) -> PaymentPayload:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from tests.fakes.paid_worker import PaidWorker
-from tests.fakes.seeker import DoorAnswer, Hired
+from tests.fakes.seeker import DoorAnswer, FlaskDoor, Hired, Seeker
+from worker.app import create_app
 
 ASKS = 20
 
@@ -77,6 +78,15 @@ def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
     cost = least(paid_worker, [hired.execute] * ASKS, 402)
     assert cost.trips <= 1
     assert cost.commands <= 36
+
+
+def test_402_of_a_contract_that_another_process_registered(paid_worker: PaidWorker) -> None:
+    """The contract is read first, then all that decides about the request."""
+    other = FlaskDoor(create_app(paid_worker.settings))
+    contracts = [paid_worker.seeker().hire() for _ in range(6)]
+    here = [Hired(Seeker(other, each.seeker.key, paid_worker.now), each.document) for each in contracts]
+    assert here.pop().execute().status == 402
+    assert least(paid_worker, [each.execute for each in here], 402).trips <= 2
 
 
 def test_replay(paid_worker: PaidWorker) -> None:

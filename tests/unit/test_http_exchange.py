@@ -1,0 +1,215 @@
+"""Reading answers on kept connections: whole and well-formed, or none."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from worker.payments.http_exchange import (
+    MAX_HEAD,
+    BadAnswer,
+    HttpAnswer,
+    Overlong,
+    exchange,
+    header_lines,
+)
+
+MOST = 1_000
+BODY = b'{"success":true}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16\r\n"
+WHOLE = HEAD + b"\r\n" + BODY
+
+
+class FakeSocket:
+    """Receives these parts, then the end."""
+
+    def __init__(self, *parts: bytes) -> None:
+        self._parts = [*parts]
+        self.sent = b""
+
+    def sendall(self, data: bytes) -> None:
+        self.sent += data
+
+    def recv(self, most: int) -> bytes:
+        if not self._parts:
+            return b""
+        part = self._parts.pop(0)
+        if len(part) > most:
+            self._parts.insert(0, part[most:])
+        return part[:most]
+
+
+def read(*parts: bytes, until: float = 1.0, clock: Iterator[float] | None = None) -> HttpAnswer:
+    """The answer to a request on a connection that receives these parts."""
+    times = clock or itertools.repeat(0.0)
+    link = cast(socket.socket, FakeSocket(*parts))
+    return exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=until, clock=lambda: next(times))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 60, 10_000])
+def test_an_answer_is_read_however_it_arrives(size: int) -> None:
+    """Status, headers and body are the same in one part and byte by byte."""
+    answer = read(*[WHOLE[at : at + size] for at in range(0, len(WHOLE), size)])
+    assert (answer.status, answer.body, answer.stays) == (200, BODY, True)
+    assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_chunks_are_joined(size: int) -> None:
+    """Chunks with extensions and trailers become one body, and the connection stays."""
+    chunked = (
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n"
+        b'8;a="b"\r\n{"succes\r\n08\r\ns":true}\r\n0\r\nX-After: 1\r\n\r\n'
+    )
+    answer = read(*[chunked[at : at + size] for at in range(0, len(chunked), size)])
+    assert (answer.body, answer.stays) == (BODY, True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        HEAD + b"Connection: close\r\n\r\n" + BODY,
+        HEAD + b"Connection: Keep-Alive, Close\r\n\r\n" + BODY,
+        WHOLE.replace(b"HTTP/1.1", b"HTTP/1.0"),
+        b"HTTP/1.1 200 OK\r\n\r\n" + BODY,
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n10\r\n" + BODY + b"\r\n0\r\n\r\n",
+        WHOLE + b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        WHOLE + b"\n",
+    ],
+)
+def test_a_connection_with_an_uncertain_end_is_not_used_again(answer: bytes) -> None:
+    """The body is read, but nothing follows on a connection that closes, has two lengths or says more."""
+    found = read(answer)
+    assert (found.status, found.body, found.stays) == (200, BODY, False)
+
+
+@pytest.mark.parametrize("status", [101, 102, 103, 199])
+def test_an_interim_answer_ends_the_connection(status: int) -> None:
+    """Its final answer is not read as that to the next call."""
+    answer = read(b"HTTP/1.1 %d Early\r\n\r\n" % status + WHOLE)
+    assert (answer.status, answer.body, answer.stays) == (status, b"", False)
+
+
+def test_continue_is_skipped() -> None:
+    """100 Continue, though nobody asked for it, is followed by the answer."""
+    answer = read(b"HTTP/1.1 100 Continue\r\n\r\n" * 3, WHOLE)
+    assert (answer.status, answer.body, answer.stays) == (200, BODY, True)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_an_answer_without_a_body_stays(status: int) -> None:
+    """Whatever its length says: such an answer has no body."""
+    answer = read(b"HTTP/1.1 %d Nothing\r\nContent-Length: 16\r\n\r\n" % status)
+    assert (answer.status, answer.body, answer.stays) == (status, b"", True)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        HEAD,
+        WHOLE[:-1],
+        b"200 OK\r\n\r\n",
+        b"\r\n" + WHOLE,
+        WHOLE.replace(b"HTTP/1.1", b"HTTP/2"),
+        WHOLE.replace(b"HTTP/1.1", b"http/1.1"),
+        WHOLE.replace(b"200", b"20"),
+        WHOLE.replace(b"200", b"0200"),
+        WHOLE.replace(b"200", b"2000"),
+        WHOLE.replace(b"200", b"+20"),
+        WHOLE.replace(b"200 OK", b"200OK"),
+        WHOLE.replace(b"\r\n", b"\n"),
+        WHOLE.replace(b"OK", b"O\x00K"),
+        WHOLE.replace(b"OK", b"OK\rContent-Length: 1"),
+        HEAD + b"X-Folded: a\r\n b\r\n\r\n" + BODY,
+        HEAD + b"No colon\r\n\r\n" + BODY,
+        HEAD + b"Name : x\r\n\r\n" + BODY,
+        HEAD + b": x\r\n\r\n" + BODY,
+        HEAD + b"X: a\nContent-Length: 1\r\n\r\n" + BODY,
+        HEAD + b"X: a\x00\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: 16\r\n\r\n" + BODY,
+        HEAD + b"Content-Length: 4\r\n\r\n" + BODY,
+        *(
+            WHOLE.replace(b": 16", b": " + length)
+            for length in (b"-1", b"+16", b"1_6", b"0x10", b"16, 16", b"", b"1" * 16, "١٦".encode())
+        ),
+        *(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: %b\r\n\r\n10\r\n%b\r\n0\r\n\r\n" % (coding, BODY)
+            for coding in (b"gzip, chunked", b"identity", b"chunked, chunked", b"xchunked")
+        ),
+        *(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks
+            for chunks in (
+                b"10\r\n" + BODY,
+                b"10\r\n" + BODY + b"\r\n",
+                b"10\r\n" + BODY + b"\r\n0\r\n",
+                b"10\r\n" + BODY + b"..0\r\n\r\n",
+                b"0f\r\n" + BODY + b"\r\n0\r\n\r\n",
+                b"-1\r\n\r\n0\r\n\r\n",
+                b"0x10\r\n" + BODY + b"\r\n0\r\n\r\n",
+                b"\r\n\r\n",
+                b"f" * 9 + b"\r\n",
+                b"1;" + b"a" * 5_000 + b"\r\nx\r\n0\r\n\r\n",
+            )
+        ),
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * MAX_HEAD + b"\r\n\r\n",
+    ],
+)
+def test_another_form_is_no_answer(answer: bytes) -> None:
+    """What is cut short, ambiguous or malformed is not read as an answer, however it arrives."""
+    for parts in ([answer], [answer[at : at + 1_000] for at in range(0, len(answer), 1_000)]):
+        with pytest.raises(BadAnswer):
+            read(*parts)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 402 No\r\nContent-Length: %d\r\n\r\n" % (MOST + 1),
+        b"HTTP/1.1 402 No\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+        b"HTTP/1.1 402 No\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n%b\r\n1\r\n" % (b"x" * MOST),
+        b"HTTP/1.1 402 No\r\n\r\n" + b"x" * (MOST + 1),
+    ],
+)
+def test_too_large_a_body_is_refused_by_its_status(answer: bytes) -> None:
+    """One byte more than the limit ends the reading; the status is known."""
+    with pytest.raises(Overlong) as caught:
+        read(answer)
+    assert caught.value.status == 402
+
+
+def test_the_largest_body_is_read() -> None:
+    """A body of exactly the limit is read, with and without a length."""
+    for head in (b"Content-Length: %d\r\n" % MOST, b""):
+        assert len(read(b"HTTP/1.1 200 OK\r\n%b\r\n" % head + b"x" * MOST).body) == MOST
+
+
+@pytest.mark.parametrize("part", [WHOLE[:1], WHOLE[:-3], WHOLE])
+def test_what_arrives_too_late_is_not_read(part: bytes) -> None:
+    """Neither a slow head nor a slow body extends the time."""
+    with pytest.raises(TimeoutError):
+        read(part, WHOLE[len(part) :], clock=iter([1.5, 2.0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("Authorization", "a\r\nX: b"),
+        ("Authorization", "a\n"),
+        ("Authorization", "a\x00"),
+        ("Authorization", "a\x7f"),
+        ("Authorization", "snowman ☃"),
+        ("Bad Name", "a"),
+        ("Bad:Name", "a"),
+        ("", "a"),
+    ],
+)
+def test_no_header_can_end_its_line(name: str, value: str) -> None:
+    """A name or value that would begin another header or the body is not sent."""
+    with pytest.raises(ValueError, match="cannot be sent"):
+        header_lines({"Accept": "application/json", name: value})

@@ -1,0 +1,176 @@
+"""One HTTP/1.1 exchange on a connection, read strictly: an answer in another form is no answer.
+
+`http.client` takes three times as long, most of it to read headers as those of an e-mail. Here an answer's
+head and body are bounded in bytes and time, and a connection is used again only if the answer ended where
+it said it would.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+MAX_HEAD = 64 * 1024
+_MAX_LINE = 4 * 1024
+_AT_ONCE = 64 * 1024
+_CONTINUE = 100
+
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\x00]*)?")
+_FIELD_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
+_CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n\x00]*)?")
+_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_LENGTH = re.compile(r"[0-9]{1,15}")
+
+
+class BadAnswer(Exception):
+    """The answer is not HTTP as we read it, or it ended early."""
+
+
+class Overlong(Exception):
+    """The body of an answer with this status exceeds its limit."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """A whole answer; names of headers are in lower case. `stays`: the connection can be used again."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    stays: bool
+
+
+def header_lines(headers: Mapping[str, str]) -> bytes:
+    """Headers as they are sent; refuses a name or value that would end its line."""
+    for name, value in headers.items():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise ValueError("a header cannot be sent as it is")
+    return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
+
+
+def exchange(
+    link: socket.socket,
+    request: bytes,
+    *,
+    most: int,
+    until: float,
+    clock: Callable[[], float] = time.monotonic,
+) -> HttpAnswer:
+    """Sends a request and reads its answer; raises BadAnswer, Overlong or OSError.
+
+    `most`: bytes of its body; `until`: when it must have arrived, by this clock.
+    """
+    link.sendall(request)
+    incoming = _Incoming(link, until, clock)
+    status, headers, stays = _head(incoming)
+    while status == _CONTINUE:
+        status, headers, stays = _head(incoming)
+    if status < 200 or status in (204, 304):
+        # After an interim answer the final one would be read as the next call's.
+        stays, body = stays and status >= 200, b""
+    else:
+        framed, body = _body(incoming, status, headers, most)
+        stays = stays and framed
+    return HttpAnswer(status, headers, body, stays and not incoming.rest)
+
+
+class _Incoming:
+    """What has arrived and was not read yet."""
+
+    def __init__(self, link: socket.socket, until: float, clock: Callable[[], float]) -> None:
+        self._link = link
+        self._until = until
+        self._clock = clock
+        self.rest = b""
+
+    def more(self) -> bool:
+        """Waits for more; False at the end."""
+        data = self._link.recv(_AT_ONCE)
+        if self._clock() > self._until:
+            raise TimeoutError
+        self.rest += data
+        return bool(data)
+
+    def before(self, mark: bytes, most: int) -> bytes:
+        """What stands before this mark, which is dropped."""
+        while (at := self.rest.find(mark, 0, most)) < 0:
+            if len(self.rest) >= most or not self.more():
+                raise BadAnswer
+        found, self.rest = self.rest[:at], self.rest[at + len(mark) :]
+        return found
+
+    def exactly(self, size: int) -> bytes:
+        while len(self.rest) < size:
+            if not self.more():
+                raise BadAnswer
+        found, self.rest = self.rest[:size], self.rest[size:]
+        return found
+
+
+def _head(incoming: _Incoming) -> tuple[int, dict[str, str], bool]:
+    """Status and headers, and whether the server keeps the connection open."""
+    first, *lines = incoming.before(b"\r\n\r\n", MAX_HEAD).split(b"\r\n")
+    start = _STATUS_LINE.fullmatch(first)
+    if start is None:
+        raise BadAnswer
+    headers: dict[str, str] = {}
+    for line in lines:
+        found = _FIELD_LINE.fullmatch(line)
+        if found is None:
+            raise BadAnswer
+        name, value = found[1].decode("ascii").lower(), found[2].decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    stays = start[1] == b"1" and "close" not in headers.get("connection", "").lower()
+    return int(start[2]), headers, stays
+
+
+def _body(incoming: _Incoming, status: int, headers: Mapping[str, str], most: int) -> tuple[bool, bytes]:
+    """The body, and whether its end is known without closing the connection."""
+    length, coding = headers.get("content-length"), headers.get("transfer-encoding")
+    if coding is not None:
+        if coding.lower() != "chunked":
+            raise BadAnswer
+        # With a length, too, somebody on the way may see another end.
+        return length is None, _chunks(incoming, status, most)
+    if length is None:
+        return False, _until_closed(incoming, status, most)
+    if not _LENGTH.fullmatch(length):
+        raise BadAnswer
+    if int(length) > most:
+        raise Overlong(status)
+    return True, incoming.exactly(int(length))
+
+
+def _chunks(incoming: _Incoming, status: int, most: int) -> bytes:
+    body = b""
+    while True:
+        line = _CHUNK_LINE.fullmatch(incoming.before(b"\r\n", _MAX_LINE))
+        if line is None:
+            raise BadAnswer
+        size = int(line[1], 16)
+        if size == 0:
+            break
+        if len(body) + size > most:
+            raise Overlong(status)
+        body += incoming.exactly(size)
+        if incoming.exactly(2) != b"\r\n":
+            raise BadAnswer
+    while incoming.before(b"\r\n", _MAX_LINE):
+        pass  # trailers
+    return body
+
+
+def _until_closed(incoming: _Incoming, status: int, most: int) -> bytes:
+    while len(incoming.rest) <= most:
+        if not incoming.more():
+            found, incoming.rest = incoming.rest, b""
+            return found
+    raise Overlong(status)
