@@ -69,6 +69,18 @@ class RecordingSupervisor:
         self.killed.set()
 
 
+def contents(client: redis.Redis) -> dict[bytes, Any]:
+    """All that a store holds, to compare."""
+    readers: Mapping[bytes, Callable[[bytes], Any]] = {
+        b"string": client.get,
+        b"hash": client.hgetall,
+        b"list": lambda key: client.lrange(key, 0, -1),
+        b"set": client.smembers,
+        b"zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+    }
+    return {key: readers[client.type(key)](key) for key in sorted(client.keys("*"))}
+
+
 def allow(call: PolicyCall) -> Decision:
     return Decision("allow", "all", "")
 
@@ -213,14 +225,7 @@ class Engine:
 
     def whole(self) -> dict[bytes, Any]:
         """All that the store holds, to compare; without requests that other tests' applications count."""
-        readers: Mapping[bytes, Callable[[bytes], Any]] = {
-            b"string": self.client.get,
-            b"hash": self.client.hgetall,
-            b"list": lambda key: self.client.lrange(key, 0, -1),
-            b"set": self.client.smembers,
-            b"zset": lambda key: self.client.zrange(key, 0, -1, withscores=True),
-        }
-        found = {key: readers[self.client.type(key)](key) for key in sorted(self.client.keys("*"))}
+        found = contents(self.client)
         stats = found.get(self.keys.stats.encode())
         for name in [name for name in stats or {} if name.startswith(b"worker_http_requests_total")]:
             del stats[name]

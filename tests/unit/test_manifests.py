@@ -156,9 +156,10 @@ def test_argument_named_like_a_shared_function_is_refused(shared: Path) -> None:
         source(script(keys="leases", args="id\nalone") + "\nreturn alone", shared)
 
 
-def test_every_key_type_is_checked_first() -> None:
-    """One check per type; a key declared as `any` is not checked."""
-    lua = source(script(keys="record log leases lane=any") + "\nreturn {RECORD, LOG, LEASES, LANE}")
-    before = lua[: lua.index("return {RECORD")]
-    assert all(command in before for command in ("'HLEN'", "'LLEN'", "'ZCARD'"))
-    assert "{KEYS[4]}" not in before
+def test_key_types_are_checked_before_the_first_write() -> None:
+    """Under the names that the caller's keys have in the script; a key declared as `any` is not checked."""
+    text = script(keys="record by_state.pending leases lane=any jobs(tools)*")
+    lua = source(text + "\nlocal a = redis.call('HGET', RECORD, 'a')\nredis.call('ZADD', LEASES, 1, a)")
+    checks = lua[lua.index("local a =") : lua.index("redis.call('ZADD'")]
+    assert "redis.call('ZDIFF', 3, KEYS[2], KEYS[2], KEYS[3])" in checks and "#JOBS" in checks
+    assert "KEYS[1]" not in checks and "KEYS[4]" not in checks

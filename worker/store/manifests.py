@@ -25,9 +25,9 @@ The comment at the top of a script describes what it does; after a line `--` com
 - `answers` are the first words of a reply. A script that replies with a plain value declares it under
   `returns`.
 
-In the script every key is a local in capitals. Before the script's own lines the loader inserts: the
-locals; a check that each key has its type, because the store does not roll back and no write may fail by
-type; and the shared functions that the script uses, directly or through one another.
+In the script every key is a local in capitals. Before the script's own lines the loader inserts the locals
+and the shared functions that the script uses, directly or through one another; and before its first write,
+checks of the keys' types (`type_checks.py`).
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from pathlib import Path
 
 from worker.store.data_model import Keys
 from worker.store.key_types import Declared, Each, Type
+from worker.store.type_checks import Key, with_type_checks
 
 _TYPES = {"string": Type.STRING, "hash": Type.HASH, "list": Type.LIST, "zset": Type.ZSET, "any": Type.ANY}
 _KEY = re.compile(
@@ -139,8 +140,8 @@ def assemble(manifest: ScriptManifest, body: str, libraries: Sequence[Path], clo
         raise BadManifest(
             f"{manifest.script}: uses keys that its manifest does not name: {sorted(undeclared)}"
         )
-    shared = _in_any_order(functions)
-    parts = [clock, _key_locals(manifest), _type_checks(manifest), shared, _arg_locals(manifest), body]
+    body = with_type_checks(body, functions, *_checked(manifest))
+    parts = [clock, _key_locals(manifest), _in_any_order(functions), _arg_locals(manifest), body]
     return "\n".join(part for part in parts if part)
 
 
@@ -235,18 +236,14 @@ def _key_locals(manifest: ScriptManifest) -> str:
     return "\n".join(lines)
 
 
-def _type_checks(manifest: ScriptManifest) -> str:
-    by_type: dict[Type, list[str]] = {}
-    for at, use in enumerate(manifest.single, 1):
-        if use.type is Type.ANY:
-            continue
-        by_type.setdefault(use.type, []).append(f"KEYS[{at}]")
-    lines = [_check(type, f"{{{', '.join(keys)}}}") for type, keys in by_type.items()]
-    return "\n".join([*lines, *(_check(use.type, use.local) for use in manifest.lists)])
-
-
-def _check(type: Type, keys: str) -> str:
-    return f"for _, key in ipairs({keys}) do redis.call('{type.length}', key) end"
+def _checked(manifest: ScriptManifest) -> tuple[list[Key], list[Key]]:
+    """The single keys and the lists of keys whose types matter."""
+    singles = [
+        Key(f"{use.local}.{use.entry}" if use.entry else use.local, f"KEYS[{at}]", use.type)
+        for at, use in enumerate(manifest.single, 1)
+    ]
+    lists = [Key(use.local, use.local, use.type) for use in manifest.lists]
+    return singles, lists
 
 
 def _arg_locals(manifest: ScriptManifest) -> str:

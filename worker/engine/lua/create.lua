@@ -14,7 +14,7 @@
 --   created  id, time
 --   known    id of the existing one
 local timeout = tonumber(timeout)
-if redis.call('EXISTS', RECORD) == 1 then return {'known', id} end
+if redis.call('HLEN', RECORD) > 0 then return {'known', id} end
 if keyed ~= '' then
   local other = redis.call('GET', IDEMPOTENCY)
   if other then return {'known', other} end
