@@ -15,7 +15,7 @@ from worker.core.errors import Unavailable
 from worker.store.data_model import Keys
 
 # The version this code writes.
-DATA = 4
+DATA = 5
 # The oldest code that can share a store with this code.
 OLDEST_BESIDE = 1
 # The oldest store that this code can read.

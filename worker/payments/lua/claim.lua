@@ -1,7 +1,7 @@
 -- Binds a payment to a contract and creates the execution it buys, or gives an unpaid one its next payment.
 --
 -- keys
---   ledger log money record steps contract(contract) payment(key) payment_identifier(identifier_scope,identifier)
+--   log money record steps contract(contract) payment(key) payment_identifier(identifier_scope,identifier)
 --   indexes*=zset by_state.pending contracts deadlines express journal life open_payments queued stats sums verifying
 --   wallets writers
 -- args

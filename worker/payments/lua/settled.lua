@@ -1,7 +1,7 @@
 -- Records that the money has moved. Accepted from any source, whatever the state of the record.
 --
 -- keys
---   ledger log money record steps audits by_state deadlines ended express journal leases legs open_payments queued
+--   log money record steps audits by_state deadlines ended express journal leases legs open_payments queued
 --   stats sums timers transactions wallets contract(contract)
 -- args
 --   id
