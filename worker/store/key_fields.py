@@ -67,7 +67,10 @@ RECORD: Fields = (
     ("marks", "number of the last write within the fence"),
     ("write", "the last write that `append` made, by which a repeated one is recognised"),
     ("log_bytes", "size of the event log"),
-    ("body", "how an identical input is recognised: digest of its bytes and of its canonical form"),
+    (
+        "body",
+        "how an identical input is recognised: short digest of those of its bytes and of its canonical form",
+    ),
     ("before_work", "1 when the payment settles before the work"),
     ("retries", "free retries that the contract allows"),
     ("retries_used", "how many of them the seeker was offered"),
