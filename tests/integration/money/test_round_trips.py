@@ -67,7 +67,7 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
     ]
     cost = least(paid_worker, asks, 200)
     assert cost.trips <= 8
-    assert cost.commands <= 376
+    assert cost.commands <= 361
 
 
 def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
@@ -92,7 +92,7 @@ def test_replay(paid_worker: PaidWorker) -> None:
 
 def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:
     """What the store holds of a finished hire while it is kept, without the contract's document."""
-    assert min(grown(paid_worker) for _ in range(4)) <= 9_700
+    assert min(grown(paid_worker) for _ in range(4)) <= 3_600
 
 
 def grown(paid_worker: PaidWorker) -> int:
