@@ -14,15 +14,34 @@ from tests.fakes.paid_worker import ROOT, inherited, paid_environ
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.store import data_version
 from worker.store.data_model import Keys
-from worker.store.data_version import DATA, OLDEST_BESIDE, WrongDataVersion, read_data_version, use_store
+from worker.store.data_version import (
+    DATA,
+    OLDEST_BESIDE,
+    OLDEST_IN_NEW_STORE,
+    DataVersion,
+    WrongDataVersion,
+    all_have,
+    read_data_version,
+    use_store,
+)
 
 KEYS = Keys()
 
 
 def test_new_store_is_marked_with_its_version(client: redis.Redis) -> None:
-    """The first process that uses a store writes its version there."""
+    """The first process that uses a store writes its version there, and that no older one has used it."""
     use_store(client, KEYS)
-    assert read_data_version(client, KEYS).written == DATA
+    assert read_data_version(client, KEYS) == DataVersion(DATA, OLDEST_IN_NEW_STORE)
+    use_store(client, KEYS)
+    assert all_have(client, KEYS, OLDEST_IN_NEW_STORE)
+
+
+def test_store_that_an_older_release_has_marked_stays_open_to_it(client: redis.Redis) -> None:
+    """Whatever it holds."""
+    client.set(KEYS.data_version, f"{DATA - 1} {OLDEST_BESIDE}")
+    use_store(client, KEYS)
+    assert read_data_version(client, KEYS) == DataVersion(DATA, OLDEST_BESIDE)
+    assert not all_have(client, KEYS, OLDEST_IN_NEW_STORE)
 
 
 def test_unmarked_store_counts_as_version_one(client: redis.Redis) -> None:

@@ -391,6 +391,18 @@ def test_empty_books_are_said_to_be_empty(commands: MoneyCommands) -> None:
     assert commands.run("fees")[2] == "" and commands.run("journal")[2] == ""
 
 
+def test_journal_command_of_one_execution_prints_its_lines_only(commands: MoneyCommands) -> None:
+    """Whoever else pays, and also once the record is gone."""
+    before, paid, after = (commands.ledger_setup.paid() for _ in range(3))
+    lines = [line.decode().split(" ") for line in commands.client.lrange("w:journal", 0, -1)]
+    for each in (before, paid, after):
+        expected = [line[1] for line in lines if line[2] == each.id]
+        _, out, _ = commands.run("journal", each.id)
+        assert [line.split("  ")[1] for line in out.splitlines()] == expected
+        commands.client.delete(f"w:x:{each.id}")
+        assert commands.run("journal", each.id)[1] == out
+
+
 def test_journal_command_prints_every_line(commands: MoneyCommands) -> None:
     """Every journal line is listed, oldest first, with readable times and amounts."""
     paid = commands.ledger_setup.paid()

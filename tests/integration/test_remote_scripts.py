@@ -823,7 +823,7 @@ class _Spoiler(Scripts):
         call = super().call(script, **arguments)
         if script == self._name:
             self.key = call.keys[self._number]
-            a_list = any(part in self.key for part in (":log:", ":mail:", ":express", ":ledger:", ":journal"))
+            a_list = any(part in self.key for part in (":log:", ":mail:", ":express", ":journal"))
             _spoil(self._engine, self.key, "list" if a_list else "other")
             self.before = self._engine.whole()
         return call

@@ -6,6 +6,7 @@ import argparse
 import csv
 import os
 import sys
+from collections.abc import Iterator
 from functools import partial
 
 from worker.cli.money_found import add_arguments, all_lines, decide, found_lines
@@ -183,10 +184,15 @@ def _nothing_booked(parts: Parts, execution: str | None) -> str:
     return f"no money was ever booked for {execution[:64]}: nobody paid for it"
 
 
+def _of_execution(parts: Parts, id: str) -> Iterator[str]:
+    execution = parts.store.get(id)
+    return parts.journal.lines_of(id, execution.created if execution else 0)
+
+
 def run_journal(args: argparse.Namespace) -> int:
     parts = _parts(args)
-    key = parts.keys.ledger(args.execution) if args.execution else parts.keys.journal
-    lines = list(map(read_line, parts.journal.lines(key)))
+    booked = _of_execution(parts, args.execution) if args.execution else parts.journal.lines()
+    lines = list(map(read_line, booked))
     if not lines:
         print(_nothing_booked(parts, args.execution), file=sys.stderr)
     for line in lines:

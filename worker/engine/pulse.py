@@ -20,7 +20,7 @@ class Pulse:
         """The same for an execution that has ended: its money and its webhooks go on."""
         with self._store.client.pipeline(transaction=False) as pipe:
             pipe.hmget(self._store.keys.record(id), "phase", "updated")
-            pipe.llen(self._store.keys.ledger(id))
+            pipe.hgetall(self._store.keys.money(id))
             pipe.hlen(self._store.keys.hooks(id))
             return short(repr(pipe.execute()))
 

@@ -155,10 +155,11 @@ class Claims:
             "context": context_of(contract),
             "version": capability.version,
             "retries": terms.retries,
-            "before_work": "1" if terms.settlement == BEFORE_WORK else "",
             "settle_margin": self.rules.settle_margin_s * 1_000_000,
             "contract_created": terms.created_at,
         }
+        if terms.settlement == BEFORE_WORK:
+            fields["before_work"] = "1"
         if terms.max_latency_ms is not None:
             fields["latency"] = terms.max_latency_ms * 1000
         return fields

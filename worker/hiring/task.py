@@ -184,4 +184,5 @@ class TaskInput:
         return execution.body == self._mark(execution.digest) or self.digest == execution.digest
 
     def _mark(self, digest: str) -> bytes:
-        return f"{hashlib.sha256(self.raw).hexdigest()} {digest}".encode()
+        raw = hashlib.sha256(self.raw).hexdigest()
+        return hashlib.sha256(f"{raw} {digest}".encode()).hexdigest()[:40].encode()

@@ -47,6 +47,9 @@ appendonly yes
 appendfsync always
 maxmemory-policy noeviction
 tcp-keepalive 60
+hash-max-listpack-entries 64
+hash-max-listpack-value 2048
+list-compress-depth 1
 """
 
 

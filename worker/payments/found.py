@@ -209,7 +209,6 @@ class FoundMoney(MoneyStore):
         payment = self.payment_of(transfer)
         return self._scripts.run(
             FOUND_FOR_CONTRACT,
-            ledger=self.keys.contract_ledger(only.contract_ref),
             contract=only.contract_ref,
             amount=transfer.amount,
             key=payment.key,

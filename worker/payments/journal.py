@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -76,11 +77,20 @@ class JournalReader:
             fees = {wallet: int(value) for wallet, value in named if wallet is not None}
             return Snapshot(self._books, counters, {name: fee for name, fee in fees.items() if fee})
 
-    def lines(self, key: str | None = None) -> Iterator[str]:
-        """Every line, oldest first: of all money, or of one ledger."""
-        key = key or self._keys.journal
-        for page in self._pages(key, 0, int(self._client.llen(key))):
+    def lines(self, since: int = 0) -> Iterator[str]:
+        """Every line, oldest first, or those of this time (us) and later."""
+        length = int(self._client.llen(self._keys.journal))
+        first = bisect_left(range(length), since, key=self._time_of) if since else 0
+        for page in self._pages(first, length):
             yield from page
+
+    def lines_of(self, id: str, created: int) -> Iterator[str]:
+        """The lines of one execution that was created then (us), or of a wallet's fees, oldest first."""
+        return (line for line in self.lines(created) if line.split(" ", 3)[2] == id)
+
+    def _time_of(self, position: int) -> int:
+        line: Any = self._client.lindex(self._keys.journal, position)
+        return int(line.split(b" ", 1)[0])
 
     def grouping(self, by: str, books: JournalReport) -> Callable[[PaymentRow], str]:
         """The group of each payment in a report by seeker, agent or day."""
@@ -105,11 +115,11 @@ class JournalReader:
     def _read_up_to(self, length: int) -> None:
         if length < self._read:  # another store, or one that lost its last writes
             self._books, self._read = JournalReport(), 0
-        for page in self._pages(self._keys.journal, self._read, length):
+        for page in self._pages(self._read, length):
             self._books.read(page)
             self._read += len(page)
 
-    def _pages(self, key: str, first: int, length: int) -> Iterator[list[str]]:
+    def _pages(self, first: int, length: int) -> Iterator[list[str]]:
         for start in range(first, length, PAGE):
-            found: Any = self._client.lrange(key, start, min(start + PAGE, length) - 1)
+            found: Any = self._client.lrange(self._keys.journal, start, min(start + PAGE, length) - 1)
             yield [line.decode() for line in found]

@@ -1,12 +1,13 @@
 """The ledger: every payment ever claimed, its outcome, and who may act on it now.
 
-One hash and one ledger per execution, one journal over all. Only scripts check and write.
+One hash per execution, one journal over all. Only scripts check and write.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from worker.engine import record
 from worker.engine.creation import NewExecution
@@ -34,11 +35,13 @@ from worker.payments.answers import (
 )
 from worker.payments.budget import Allowance
 from worker.payments.money_store import MoneyStore
+from worker.payments.packed_text import SentPayment, pack_response
 from worker.payments.payment import Bought, ExecutionMoney
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes, as_mapping, as_texts
 from worker.store.commands import ask_together
+from worker.store.data_version import PACKS_PAYMENTS, all_have
 from worker.store.money_fields import payment_field
 from worker.store.scripts import Arg, Reply
 
@@ -267,14 +270,27 @@ class Ledger(MoneyStore):
         return bool(renewed)
 
     def settled(
-        self, id: str, number: int, transaction: str, response: str, how: str, *, contract_ref: str = ""
+        self,
+        id: str,
+        number: int,
+        transaction: str,
+        response: str,
+        how: str,
+        *,
+        sent: SentPayment | None = None,
+        contract_ref: str = "",
     ) -> SettledReply:
-        """`contract_ref` of the payment, if the caller has it."""
+        """`sent` and `contract_ref` of the payment, if the caller has them; what was sent is then packed."""
+        packed = sent.packed() if sent is not None and self._packs else None
+        if packed is not None:
+            response = pack_response(response, packed.key, transaction)
         reply = self._scripts.run(
             SETTLED,
             id=id,
             number=number,
             tx=transaction,
+            payload=packed.payload if packed else "",
+            requirements=packed.requirements if packed else "",
             response=response,
             how=how,
             audit=AUDIT_US if self.audited else "",
@@ -285,6 +301,10 @@ class Ledger(MoneyStore):
             return SettledReply(reply.answer, reply.text())
         sequence, recorded, booked = reply.values
         return SettledReply(reply.answer, reading=Reading.of(_pairs(recorded), _pairs(booked), sequence))
+
+    @cached_property
+    def _packs(self) -> bool:
+        return all_have(self.client, self.keys, PACKS_PAYMENTS)
 
     def settle_refused(
         self, id: str, number: int, code: str, response: str, *, by_chain: bool = False
@@ -379,9 +399,14 @@ class Ledger(MoneyStore):
 
     def payload(self, id: str, number: int) -> tuple[str, str]:
         """What is sent to the facilitator: the stored payment and our requirements."""
-        names = [payment_field(number, "payload"), payment_field(number, "requirements")]
-        payload, requirements = self.client.hmget(self.keys.money(id), names)
-        return as_bytes(payload or b"{}").decode(), as_bytes(requirements or b"{}").decode()
+        names = [payment_field(number, name) for name in ("payload", "requirements", "key")]
+        payload, requirements, key = self.client.hmget(self.keys.money(id), names)
+        sent = SentPayment(
+            as_bytes(payload or b"{}").decode(),
+            as_bytes(requirements or b"{}").decode(),
+            as_bytes(key or b"").decode(),
+        ).plain()
+        return sent.payload, sent.requirements
 
     def due(self, at: int, most: int = 50) -> list[str]:
         """Executions whose money is due for attention."""

@@ -106,7 +106,6 @@ class LegLedger(MoneyStore):
         reply = self._scripts.run(
             LEG_FIX,
             money=self.keys.fees(wallet),
-            ledger=self.keys.fee_ledger(wallet),
             wallet=wallet,
             threshold=threshold,
             period=period_us,
@@ -140,11 +139,10 @@ class LegLedger(MoneyStore):
         return reply.answer is LegSignedAnswer.GO
 
     def renew(self, leg: LegKey, token: str) -> bool:
-        money, _ = self._books(leg)
         return bool(
             self._scripts.value(
                 "leg_renew",
-                money=money,
+                money=self._money(leg),
                 id=leg.id,
                 number=leg.number,
                 kind=leg.kind,
@@ -165,10 +163,9 @@ class LegLedger(MoneyStore):
 
     def wait(self, leg: LegKey, delays_us: Sequence[int]) -> None:
         """Schedules the next check of a refused leg, later each time."""
-        money, _ = self._books(leg)
         self._scripts.run(
             LEG_WAIT,
-            money=money,
+            money=self._money(leg),
             id=leg.id,
             number=leg.number,
             kind=leg.kind,
@@ -187,7 +184,7 @@ class LegLedger(MoneyStore):
 
     def get(self, leg: LegKey) -> Leg | None:
         values = self._read(
-            self._books(leg)[0], [leg_field(leg.number, leg.kind, name) for name in STORED_FIELDS]
+            self._money(leg), [leg_field(leg.number, leg.kind, name) for name in STORED_FIELDS]
         )
         raw = {name: value for name, value in zip(STORED_FIELDS, values, strict=True) if value is not None}
         return Leg.read(leg, raw) if "state" in raw else None
@@ -231,13 +228,10 @@ class LegLedger(MoneyStore):
         return [None if value is None else value.decode() for value in found]
 
     def _run(self, script: Script[A], leg: LegKey, **arguments: Arg) -> Reply[A]:
-        money, ledger = self._books(leg)
         return self._scripts.run(
-            script, money=money, ledger=ledger, id=leg.id, number=leg.number, kind=leg.kind, **arguments
+            script, money=self._money(leg), id=leg.id, number=leg.number, kind=leg.kind, **arguments
         )
 
-    def _books(self, leg: LegKey) -> tuple[str, str]:
-        """Keys of the hash and the ledger that hold the leg."""
-        if leg.kind is LegKind.FEE:
-            return self.keys.fees(leg.id), self.keys.fee_ledger(leg.id)
-        return self.keys.money(leg.id), self.keys.ledger(leg.id)
+    def _money(self, leg: LegKey) -> str:
+        """Key of the hash that holds the leg."""
+        return self.keys.fees(leg.id) if leg.kind is LegKind.FEE else self.keys.money(leg.id)

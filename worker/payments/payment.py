@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from worker.core.states import State
+from worker.payments.packed_text import unpack_response
 from worker.store.money_fields import payment_field
 
 
@@ -66,7 +67,7 @@ class Payment:
             valid_before_s=int(get("valid_before", "0")),
             transaction=get("tx"),
             pending=get("hash"),
-            response=get("response"),
+            response=unpack_response(get("response"), get("key"), get("tx")),
             code=get("code"),
             how=get("how"),
             calls=int(get("calls", "0")),

@@ -23,6 +23,7 @@ from worker.payments.checkpoints import Checkpoint, unarmed
 from worker.payments.evidence import ChainVerdict, look
 from worker.payments.facilitator import Facilitator
 from worker.payments.ledger import SETTLE_LEASE_US, Ledger, Reading, SettledReply, SettlementLease
+from worker.payments.packed_text import SentPayment
 from worker.payments.payment import PaymentState
 from worker.payments.settlement_call import renewing
 from worker.store.outage import insist
@@ -36,7 +37,7 @@ from worker.x402.facilitator_answers import (
     classify_verify,
 )
 from worker.x402.receipts import Settlement, Sign, failed_response, settled_response
-from worker.x402.wire import journaled, restore
+from worker.x402.wire import PaymentPayload, journaled, payment_key, restore
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -180,7 +181,13 @@ class Settler:
         completed: Reading | None = None
         if isinstance(outcome, Settled):
             completed = self._record_settled(
-                id, lease.number, outcome.transaction, "facilitator", payload, lease.contract_ref
+                id,
+                lease.number,
+                outcome.transaction,
+                "facilitator",
+                payload,
+                requirements=lease.requirements.decode(),
+                contract_ref=lease.contract_ref,
             ).reading
         elif isinstance(outcome, SettlementRefused):
             self._refused_by_facilitator(id, lease, token, outcome.code)
@@ -200,12 +207,24 @@ class Settler:
         return self._record_settled(id, number, transaction, how, payload).answer
 
     def _record_settled(
-        self, id: str, number: int, transaction: str, how: str, payload: str, contract_ref: str = ""
+        self,
+        id: str,
+        number: int,
+        transaction: str,
+        how: str,
+        payload: str,
+        *,
+        requirements: str = "",
+        contract_ref: str = "",
     ) -> SettledReply:
-        response = self.response(payload, transaction)
+        payment = restore(payload)
+        response = self._response(payment, transaction)
+        sent = SentPayment(payload, requirements, payment_key(payment)) if requirements else None
         self.checkpoint("before_settled")
         reply = self._insist(
-            lambda: self._ledger.settled(id, number, transaction, response, how, contract_ref=contract_ref)
+            lambda: self._ledger.settled(
+                id, number, transaction, response, how, sent=sent, contract_ref=contract_ref
+            )
         )
         log.info("payment.settled", execution_id=id, how=how, transaction=transaction, status=reply.answer)
         self._queued(id, reply.answer, reply.lane)
@@ -213,11 +232,13 @@ class Settler:
 
     def response(self, payload: str, transaction: str) -> str:
         """The PAYMENT-RESPONSE of a payment that landed in this transaction."""
-        authorization = restore(payload)
+        return self._response(restore(payload), transaction)
+
+    def _response(self, payment: PaymentPayload, transaction: str) -> str:
         settlement = Settlement(
-            network=authorization.accepted.network,
-            resource_url=str((authorization.resource or {}).get("url") or self._resource_url),
-            payer=authorization.authorization.payer,
+            network=payment.accepted.network,
+            resource_url=str((payment.resource or {}).get("url") or self._resource_url),
+            payer=payment.authorization.payer,
             transaction=transaction,
             issued_at_s=int(time.time()),
         )

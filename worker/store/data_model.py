@@ -199,7 +199,13 @@ class Keys:
         "its payments, numbered, and their legs",
         fields.MONEY,
     )
-    ledger = Each("ledger:{id}", Type.LIST, "payments", _EXECUTION, "every change of its money")
+    ledger = Each(
+        "ledger:{id}",
+        Type.LIST,
+        "payments",
+        _EXECUTION,
+        "every change of its money, as releases before data version 5 wrote it; it is only removed",
+    )
     fees = Each(
         "money:{wallet}",
         Type.HASH,
@@ -207,12 +213,6 @@ class Keys:
         _FOREVER,
         "a wallet's fee legs, numbered as payments are",
         fields.MONEY,
-    )
-    fee_ledger = Each(
-        "ledger:{wallet}", Type.LIST, "payments", _FOREVER, "every change of a wallet's fee legs"
-    )
-    contract_ledger = Each(
-        "ledger:{ref}", Type.LIST, "payments", _FOREVER, "money that was found for a contract not yet claimed"
     )
     payment = Each(
         "paid:{key}",

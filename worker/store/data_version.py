@@ -15,11 +15,15 @@ from worker.core.errors import Unavailable
 from worker.store.data_model import Keys
 
 # The version this code writes.
-DATA = 4
+DATA = 5
 # The oldest code that can share a store with this code.
 OLDEST_BESIDE = 1
 # The oldest store that this code can read.
 OLDEST_READ = 1
+# The oldest code that can read what this code writes into a store in which no older code has worked.
+OLDEST_IN_NEW_STORE = 5
+# Since this version a settled payment's texts are packed (see worker/payments/packed_text.py).
+PACKS_PAYMENTS = 5
 
 
 class WrongDataVersion(Unavailable):
@@ -61,6 +65,11 @@ def read_data_version(client: redis.Redis, keys: Keys) -> DataVersion:
     return DataVersion(int(written), int(oldest_beside))
 
 
+def all_have(client: redis.Redis, keys: Keys, version: int) -> bool:
+    """Whether no process older than this version can use the store, so that all may be written it reads."""
+    return read_data_version(client, keys).oldest_beside >= version
+
+
 def use_store(client: redis.Redis, keys: Keys) -> None:
     """Marks the store with this worker's version; raises if this worker may not use it.
 
@@ -71,5 +80,11 @@ def use_store(client: redis.Redis, keys: Keys) -> None:
     refusal = version.refusal()
     if refusal:
         raise WrongDataVersion(refusal)
-    if version.written < DATA or not client.exists(keys.data_version):
-        client.set(keys.data_version, f"{DATA} {max(OLDEST_BESIDE, version.oldest_beside)}")
+    marked = client.exists(keys.data_version)
+    if version.written < DATA or not marked:
+        oldest = OLDEST_BESIDE if marked or _used(client, keys) else OLDEST_IN_NEW_STORE
+        client.set(keys.data_version, f"{DATA} {max(oldest, version.oldest_beside)}")
+
+
+def _used(client: redis.Redis, keys: Keys) -> bool:
+    return next(client.scan_iter(f"{keys.prefix}:*", count=1_000), None) is not None

@@ -42,7 +42,7 @@ REFUND = Struct(
     ),
 )
 
-_RECEIPT_SCHEMA = {
+RECEIPT_SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
     "properties": {
@@ -150,7 +150,7 @@ def settled_response(settlement: Settlement, sign: Sign) -> dict[str, Any]:
         "transaction": settlement.transaction,
         "network": settlement.network,
         "payer": checksum_address(settlement.payer),
-        "extensions": {OFFER_RECEIPT: {"info": {"receipt": receipt}, "schema": _RECEIPT_SCHEMA}},
+        "extensions": {OFFER_RECEIPT: {"info": {"receipt": receipt}, "schema": RECEIPT_SCHEMA}},
     }
 
 

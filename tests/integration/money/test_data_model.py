@@ -43,4 +43,4 @@ def test_a_paid_run_writes_only_keys_of_the_data_model(paid_worker: PaidWorker) 
         name: type for name, type in declared.items() if types[name] != "none"
     }
     used = {keys[0] for keys in found.values()}
-    assert {"record", "log", "money", "ledger", "contract", "payment", "sums", "journal"} <= used
+    assert {"record", "log", "money", "contract", "payment", "sums", "journal"} <= used

@@ -143,10 +143,14 @@ local function finish(id, at, from, to, payload, correlation, why)
   wake()
   tell('look')
   redis.call('HDEL', RECORD, 'asker')
-  if to == 'completed' and redis.call('HEXISTS', RECORD, 'contract') == 1 then
+  local contract, lane = unpack(get('contract', 'lane'))
+  if to == 'completed' and contract then
     -- Bought work is kept long, and nothing runs it again.
-    redis.call('HDEL', RECORD, 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency',
-      'sla_by', 'log_bytes', 'write')
+    local dropped = {'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency', 'sla_by',
+      'log_bytes', 'write', 'error', 'lease'}
+    -- A remote agent may still ask under its session.
+    if lane ~= 'remote' then dropped[#dropped + 1] = 'session' end
+    redis.call('HDEL', RECORD, unpack(dropped))
   end
 end
 

@@ -3,7 +3,7 @@
 -- keys
 --   log record steps by_state deadlines ended leases queued stats step_deadlines timers
 -- hook keys
---   journal ledger legs money open_payments sums wallets
+--   journal legs money open_payments sums wallets
 -- args
 --   id
 --   fence

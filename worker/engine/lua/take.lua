@@ -4,7 +4,7 @@
 -- keys
 --   log record by_state.pending by_state.running hooked leases queued stats
 -- hook keys
---   deadlines journal ledger money open_payments sums wallets
+--   deadlines journal money open_payments sums wallets
 -- args
 --   id
 --   lease    us

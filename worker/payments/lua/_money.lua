@@ -1,6 +1,5 @@
 -- Shared by every money script. An execution's payments are numbered; `current` is the one that counts now. Each
--- is open until it is settled, refused or released, and every change is booked in the execution's ledger and in the
--- journal over all.
+-- is open until it is settled, refused or released, and every change is booked in the journal.
 
 local function paid_with(number, ...)
   local names = {...}
@@ -16,9 +15,7 @@ local function nth_delay(delay_list, n)
 end
 
 local function book(id, at, fact, number, amount, detail)
-  local line = table.concat({whole(at), fact, id, number, amount, detail or '-'}, ' ')
-  redis.call('RPUSH', LEDGER, line)
-  redis.call('RPUSH', JOURNAL, line)
+  redis.call('RPUSH', JOURNAL, table.concat({whole(at), fact, id, number, amount, detail or '-'}, ' '))
 end
 
 -- Moves a payment to another state; the sums by state always add up to the total ever claimed.

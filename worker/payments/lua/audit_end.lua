@@ -1,7 +1,7 @@
 -- Records the chain's final verdict on a settlement: proven, or unproven and left to the operator.
 --
 -- keys
---   ledger money audits journal unproven
+--   money audits journal unproven
 -- args
 --   id
 --   number

@@ -1,7 +1,7 @@
 -- Postpones the audit of a settlement that cannot be judged yet.
 --
 -- keys
---   ledger money audits journal
+--   money audits journal
 -- args
 --   id
 --   number

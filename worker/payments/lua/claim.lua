@@ -1,7 +1,7 @@
 -- Binds a payment to a contract and creates the execution it buys, or gives an unpaid one its next payment.
 --
 -- keys
---   ledger log money record steps contract(contract) payment(key) payment_identifier(identifier_scope,identifier)
+--   log money record steps contract(contract) payment(key) payment_identifier(identifier_scope,identifier)
 --   indexes*=zset by_state.pending contracts deadlines express journal life open_payments queued stats sums verifying
 --   wallets writers
 -- args
@@ -89,7 +89,8 @@ end
 if not phase then
   redis.call('HSET', RECORD, 'id', id, 'state', 'pending', 'lane', lane, 'attempt', '0', 'fence', '0',
     'created', whole(at), 'updated', whole(at), 'ends_by', deadline, 'digest', digest, 'contract', contract,
-    'hooks', hooks, unpack(fields))
+    unpack(fields))
+  if hooks ~= '' then redis.call('HSET', RECORD, 'hooks', hooks) end
   for _, key in ipairs(INDEXES) do redis.call('ZADD', key, whole(at), id) end
   redis.call('ZADD', BY_STATE.pending, whole(at), id)
   redis.call('ZADD', DEADLINES, deadline, id)

@@ -1,7 +1,7 @@
 -- Binds money that arrived to the only contract it can be for, until that contract's seeker sends the input.
 --
 -- keys
---   ledger=list contract(contract) payment(key) contracts found found_about journal unpaid unpaid_new unpaid_bytes
+--   contract(contract) payment(key) contracts found found_about journal unpaid unpaid_new unpaid_bytes
 -- args
 --   transfer  its name
 --   line      what the list says of it

@@ -1,7 +1,7 @@
 -- Binds money that arrived to the execution that waits for exactly this payment.
 --
 -- keys
---   ledger money record payment(key) found found_about journal sums wallets
+--   money record payment(key) found found_about journal sums wallets
 -- args
 --   id
 --   transfer  its name

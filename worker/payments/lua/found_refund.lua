@@ -1,7 +1,7 @@
 -- Records the operator's decision to refund found money: it becomes a payment that bought nothing.
 --
 -- keys
---   ledger money payment(key) found found_about journal sums wallets
+--   money payment(key) found found_about journal sums wallets
 -- args
 --   id        new, of no execution
 --   transfer  its name

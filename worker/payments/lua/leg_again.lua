@@ -2,7 +2,7 @@
 -- any time; the next ordinal is taken only when the chain shows that the last one can never land.
 --
 -- keys
---   money=hash ledger=list journal legs
+--   money=hash journal legs
 -- args
 --   id
 --   number

@@ -1,7 +1,7 @@
 -- Lease to settle a leg: one call per leg at a time, journaled before anything is signed or sent.
 --
 -- keys
---   money=hash ledger=list journal legs
+--   money=hash journal legs
 -- args
 --   id
 --   number

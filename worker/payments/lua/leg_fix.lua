@@ -1,7 +1,7 @@
 -- Makes one leg of a wallet's gathered fees; later fees gather for the next leg.
 --
 -- keys
---   money=hash ledger=list journal legs wallets
+--   money=hash journal legs wallets
 -- args
 --   wallet
 --   threshold  amount from which a leg is made at once

@@ -1,7 +1,7 @@
 -- Operator's refund: a refund leg for an execution that has ended, never above what is left of a payment.
 --
 -- keys
---   ledger money record journal legs sums wallets
+--   money record journal legs sums wallets
 -- args
 --   id
 --   number

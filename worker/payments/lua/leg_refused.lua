@@ -2,7 +2,7 @@
 -- unless leg_wait schedules another check.
 --
 -- keys
---   money=hash ledger=list journal legs
+--   money=hash journal legs
 -- args
 --   id
 --   number

@@ -1,7 +1,7 @@
 -- A leg's money has moved. Valid from any source, whatever the state of the leg.
 --
 -- keys
---   money=hash ledger=list journal legs sums
+--   money=hash journal legs sums
 -- args
 --   id
 --   number

@@ -1,7 +1,7 @@
 -- Stores what is about to be sent: from now on only these bytes are sent, until the chain shows they cannot land.
 --
 -- keys
---   money=hash ledger=list journal
+--   money=hash journal
 -- args
 --   id
 --   number

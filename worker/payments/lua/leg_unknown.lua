@@ -1,7 +1,7 @@
 -- A leg's call ended without a certain answer: schedules the identical call again.
 --
 -- keys
---   money=hash ledger=list journal legs
+--   money=hash journal legs
 -- args
 --   id
 --   number

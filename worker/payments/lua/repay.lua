@@ -1,7 +1,7 @@
 -- The authorization of a parked execution can no longer be settled: releases it and waits for another payment.
 --
 -- keys
---   ledger log money record journal open_payments sums wallets
+--   log money record journal open_payments sums wallets
 -- args
 --   id
 -- answers

@@ -1,7 +1,7 @@
 -- Returns a settlement lease with which no call was made. The clock tries again soon.
 --
 -- keys
---   ledger money record journal open_payments sums wallets
+--   money record journal open_payments sums wallets
 -- args
 --   id
 --   number

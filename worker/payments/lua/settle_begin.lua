@@ -1,7 +1,7 @@
 -- Grants the lease for a facilitator call: one call per payment at a time, journaled before it is made.
 --
 -- keys
---   ledger money record journal life open_payments sums wallets writers
+--   money record journal life open_payments sums wallets writers
 -- args
 --   id
 --   token   of the caller

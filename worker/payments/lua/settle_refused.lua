@@ -1,7 +1,7 @@
 -- The facilitator refused for good and no earlier call can have moved the money.
 --
 -- keys
---   ledger log money record deadlines journal open_payments sums wallets
+--   log money record deadlines journal open_payments sums wallets
 -- args
 --   id
 --   number

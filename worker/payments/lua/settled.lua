@@ -1,13 +1,15 @@
 -- Records that the money has moved. Accepted from any source, whatever the state of the record.
 --
 -- keys
---   ledger log money record steps audits by_state deadlines ended express journal leases legs open_payments queued
+--   log money record steps audits by_state deadlines ended express journal leases legs open_payments queued
 --   stats sums timers transactions wallets contract(contract)
 -- args
 --   id
 --   number
 --   tx        the transaction
---   response  PAYMENT-RESPONSE
+--   payload       what it becomes, or '' where it stays
+--   requirements  the same
+--   response      PAYMENT-RESPONSE
 --   how       it is known: 'facilitator', 'chain', 'presumed' or 'operator'
 --   audit     us after which the clock checks it on the chain, '' where no node is configured
 --   contract  its reference
@@ -45,6 +47,9 @@ elseif how == 'facilitator' and audit == '' and first and first ~= id .. ' ' .. 
 end
 redis.call('HSET', MONEY, number .. ' tx', tx, number .. ' response', response, number .. ' how', how,
   number .. ' settled', whole(at), number .. ' lease', '0')
+if payload ~= '' then
+  redis.call('HSET', MONEY, number .. ' payload', payload, number .. ' requirements', requirements)
+end
 turn(id, at, number, 'settled', tx)
 budget_pay(paid_with(number, 'payer', 'amount'))
 if how == 'presumed' then book(id, at, 'presumed', number, amount, tx ~= '' and tx or '-') end
@@ -70,6 +75,7 @@ if not execution or TERMINAL[execution] then
 end
 -- An earlier refusal had set an expiry on the contract.
 redis.call('PERSIST', CONTRACT)
+redis.call('HDEL', CONTRACT, 'unpaid')
 -- An earlier payment landed late: the one claimed after it is no longer needed.
 if current ~= number then
   local other = paid_with(current, 'state')
@@ -81,7 +87,7 @@ end
 emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
   finish(id, at, execution, 'completed', terminal)
-  redis.call('HDEL', MONEY, number .. ' lease', number .. ' token')
+  redis.call('HDEL', MONEY, number .. ' lease', number .. ' token', number .. ' verified', 'fee', 'fee_wallet')
   return {'completed', redis.call('LLEN', LOG), redis.call('HGETALL', RECORD),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end

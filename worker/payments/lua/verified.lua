@@ -1,7 +1,7 @@
 -- Records that the facilitator would settle the payment: starts the work, or the settlement if that comes first.
 --
 -- keys
---   ledger log money record deadlines express journal open_payments queued sums timers verifying wallets unpaid
+--   log money record deadlines express journal open_payments queued sums timers verifying wallets unpaid
 --   unpaid_new unpaid_bytes
 -- args
 --   id

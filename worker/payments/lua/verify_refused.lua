@@ -2,7 +2,7 @@
 -- data stays small: before the work has begun, the input is dropped, and the contract expires at its deadline.
 --
 -- keys
---   ledger log money record journal open_payments sums verifying wallets contract(contract)
+--   log money record journal open_payments sums verifying wallets contract(contract)
 -- args
 --   id
 --   number

@@ -4,7 +4,7 @@
 --   log record steps consumers(kind,agent) waiting(agent) mail(epoch) held(epoch) by_state epochs hooked leases queued
 --   stats step_deadlines timers turns
 -- hook keys
---   deadlines journal ledger money open_payments sums wallets
+--   deadlines journal money open_payments sums wallets
 -- args
 --   id
 --   member   the consumer with its epoch

@@ -1,0 +1,122 @@
+"""Settled payments' texts in their short stored form."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from worker.core.evm import checksum_address
+from worker.payments.packed_text import SentPayment, pack_response, unpack_response
+from worker.x402.receipts import Settlement, settled_response
+
+PAYER = checksum_address("0x0061d8ba60461e97e1ffe6f14fd856884a8f78ce")
+PAY_TO = checksum_address("0x1563915e194d8cfba1943570603f7606a3115508")
+ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
+NONCE, TX = "0x" + "ab" * 32, "0x" + "cd" * 32
+KEY = f"eip155:84532/{ASSET}/{PAYER}/{NONCE}".lower()
+SIGNATURE = "0x" + "12" * 65
+REQUIREMENTS = {
+    "scheme": "exact",
+    "network": "eip155:84532",
+    "amount": "10000",
+    "asset": ASSET,
+    "payTo": PAY_TO,
+    "maxTimeoutSeconds": 300,
+    "extra": {"name": "USDC", "version": "2"},
+}
+AUTHORIZATION = {
+    "from": PAYER,
+    "to": PAY_TO,
+    "value": "10000",
+    "validAfter": "1795063300",
+    "validBefore": "1795065499",
+    "nonce": NONCE,
+}
+RESOURCE = {"url": "https://worker.example/execute", "description": "Runs x", "mimeType": "application/json"}
+
+
+def text(document: Any) -> str:
+    return json.dumps(document, separators=(",", ":"))
+
+
+def turned(document: dict[str, Any]) -> dict[str, Any]:
+    return dict(reversed(document.items()))
+
+
+SIGNED = {"signature": SIGNATURE, "authorization": AUTHORIZATION}
+PAYLOADS: dict[str, Any] = {
+    "accepted first": {"x402Version": 2, "accepted": REQUIREMENTS, "payload": SIGNED},
+    "payload first": {
+        "x402Version": 2,
+        "payload": turned(SIGNED),
+        "resource": RESOURCE,
+        "accepted": REQUIREMENTS,
+    },
+    "all turned": {
+        "payload": turned(SIGNED),
+        "accepted": turned(REQUIREMENTS),
+        "extensions": {"payment-identifier": {"info": {"id": "a" * 20}}},
+        "x402Version": 2,
+    },
+    "lower case": {
+        "x402Version": 2,
+        "accepted": REQUIREMENTS | {"asset": ASSET.lower(), "payTo": PAY_TO.lower()},
+        "payload": {"signature": SIGNATURE, "authorization": AUTHORIZATION | {"from": PAYER.lower()}},
+    },
+    "other money": {"x402Version": 2, "accepted": {"extra": {"name": "EURC"}}, "payload": SIGNED},
+    "characters of the packed form": {"resource": {"description": "\x01\x02\x0b\x1f ünï \u2028"}},
+    "nothing": {},
+}
+
+
+@pytest.mark.parametrize("payload", PAYLOADS.values(), ids=PAYLOADS.keys())
+@pytest.mark.parametrize("escaped", [True, False])
+def test_sent_payment_comes_back_byte_for_byte(payload: Any, escaped: bool) -> None:
+    """Whatever a seeker's client wrote, in whatever order."""
+    written = json.dumps(payload, separators=(",", ":"), ensure_ascii=escaped)
+    sent = SentPayment(written, text(REQUIREMENTS), KEY)
+    assert sent.packed().plain() == sent
+    assert sent.plain() == sent
+
+
+@pytest.mark.parametrize("name", ["accepted first", "payload first"])
+def test_usual_payment_is_packed_to_its_own_facts(name: str) -> None:
+    """Signature, times, the wallet that is paid and the seeker's resource are kept, what repeats is not."""
+    sent = SentPayment(text(PAYLOADS[name]), text(REQUIREMENTS), KEY)
+    packed = sent.packed()
+    assert len(packed.payload) + len(packed.requirements) < 280 < len(sent.payload)
+
+
+@pytest.mark.parametrize("transaction", [TX, NONCE, ""])
+def test_response_comes_back_byte_for_byte(transaction: str) -> None:
+    """Receipt and schema included."""
+    settlement = Settlement("eip155:84532", RESOURCE["url"], PAYER, transaction, 1795063909)
+    response = text(settled_response(settlement, lambda digest: b"\x12" * 65))
+    packed = pack_response(response, KEY, transaction)
+    assert len(packed) < 200 < 1_000 < len(response)
+    assert unpack_response(packed, KEY, transaction) == response
+    assert unpack_response(response, KEY, transaction) == response
+
+
+def test_stored_texts_stay_readable() -> None:
+    """Texts that a store holds already: no character's word may ever change."""
+    signed = SIGNATURE[2:]
+    sent = SentPayment(
+        f'\x01\x0b\x14\x02,\x0c\r{signed}",\x0e\x06\x0f\n\x1010000\x111795063300\x121795065499\x13\x08"}}}}}}',
+        f"\x01\x15\x03\x1610000\x17\x04\x18{PAY_TO}\x19300\x1a",
+        KEY,
+    )
+    plain = sent.plain()
+    assert plain.payload == text(PAYLOADS["accepted first"])
+    assert plain.requirements == text(REQUIREMENTS)
+    resource = f'{{"url":"{RESOURCE["url"]}","description":"Runs x","mimeType":"application/json"}}'
+    with_resource = SentPayment(f"\x01{{\x1c{RESOURCE['url']}\x1dRuns x\x1e}}", "{}", KEY).plain()
+    assert with_resource.payload == f'{{"resource":{resource}}}'
+    response = (
+        f"\x01\x0c\t\r\x03\x0e\x06\x0f\x03\x10{RESOURCE['url']}\x0e\x06\x111795063909\x12\t\x13{signed}\x0b"
+    )
+    settlement = Settlement("eip155:84532", RESOURCE["url"], PAYER, TX, 1795063909)
+    expected = text(settled_response(settlement, lambda digest: b"\x12" * 65))
+    assert unpack_response(response, KEY, TX) == expected
