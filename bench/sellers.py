@@ -96,8 +96,6 @@ def served(
         NODE_ENV="production",
         WEB_CONCURRENCY=str(web),
         NETWORK="base-sepolia",
-        # A round measures tasks, not the moment in which its only express process is replaced.
-        PROCESS_RUNS="1000000",
     )
     facilitator = ["-m", "bench.facilitator", str(facilitator_port), str(verify_s), str(settle_s)]
     command, program, folder = _options(seller, port), seller.program, seller.folder

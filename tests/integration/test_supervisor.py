@@ -207,6 +207,46 @@ def test_child_that_asks_to_be_killed_is_killed(run: Run, shared_log: SharedLog)
     shared_log.wait("requeue one 1")
 
 
+def test_worn_child_is_relieved_when_its_successor_has_signed_on(run: Run, shared_log: SharedLog) -> None:
+    """The successor starts beside it; if that one dies before it takes work, the next one relieves it."""
+
+    def child(kind: str, line: SupervisorPipe) -> None:
+        began = shared_log.read().count("began")
+        shared_log.add("began")
+        if began == 0:
+            line.replace_me()
+            while not line.relieved:
+                time.sleep(0.01)
+            shared_log.add(f"relieved after {shared_log.read().count('began')}")
+            return
+        if began == 1:
+            os._exit(1)
+        line.signed_on()
+        time.sleep(60)
+
+    run(child, "one")
+    shared_log.wait("relieved after 3")
+    time.sleep(0.6)
+    assert shared_log.read().count("began") == 3
+
+
+def test_child_that_asks_for_its_successor_twice_gets_one(run: Run, shared_log: SharedLog) -> None:
+    """Neither a second request nor its own end starts another process in its place."""
+
+    def child(kind: str, line: SupervisorPipe) -> None:
+        shared_log.add("began")
+        if shared_log.read().count("began") == 1:
+            line.replace_me()
+            line.replace_me()
+            return
+        time.sleep(60)
+
+    run(child, "one")
+    shared_log.wait("began", times=2)
+    time.sleep(0.6)
+    assert shared_log.read().count("began") == 2
+
+
 def test_child_that_closes_its_pipe_is_killed(run: Run, shared_log: SharedLog) -> None:
     """A child that closes its supervisor pipe is killed."""
 

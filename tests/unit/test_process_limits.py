@@ -30,8 +30,42 @@ def test_each_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     heavy.ran()
     assert heavy.reason() == ""
     monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 40)
+    monkeypatch.setattr(process_limits, "peak_memory", lambda: 1 << 40)
     assert heavy.reason() == "memory"
     assert ProcessWear(ProcessLimits(seconds=0)).reason() == "age"
+
+
+def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The peak only tells whether the present size must be looked at; a reached limit stays reached."""
+    wear = ProcessWear(ProcessLimits())
+    wear.ran()
+    monkeypatch.setattr(process_limits, "peak_memory", lambda: 1 << 40)
+    assert wear.reason() == ""
+    monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 40)
+    assert wear.reason() == "memory"
+    monkeypatch.undo()
+    assert wear.reason() == "memory"
+
+
+def test_the_peak_tells_when_to_look_at_the_present_size() -> None:
+    """It is never far below, also in a fork, whose peak begins anew."""
+    pid = os.fork()
+    if pid == 0:
+        grown = b"x" * (64 << 20)
+        enough = process_limits.peak_memory() + (8 << 20) >= process_limits.memory_used() > len(grown)
+        os._exit(not enough)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_open_files_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the kernel says the number or only lists them."""
+    before = process_limits.open_files()
+    opened = [os.open("/dev/null", os.O_RDONLY) for _ in range(7)]
+    assert process_limits.open_files() == before + 7
+    monkeypatch.setattr(os, "stat", lambda path: os.stat_result([0] * 10))
+    assert process_limits.open_files() >= before + 7
+    for each in opened:
+        os.close(each)
 
 
 def test_prints_beyond_the_allowance_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -122,7 +122,7 @@ class WorkProcesses:
         parts = Parts(self.settings, "express" if kind == "express" else "queue")
         name = f"{self.name}-{kind}-{os.getpid()}"
         lease_us = int(self.settings.lease * 1e6)
-        presence = Presence(parts.store, kind, name, beat=line.beat)
+        presence = Presence(parts.store, kind, name, beat=line.beat, signed_on=line.signed_on)
         keeper = LeaseKeeper(parts.store, lease_us=lease_us, parent=line, presence=presence)
         runner = Runner(
             parts.store,

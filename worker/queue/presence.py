@@ -11,15 +11,22 @@ _EVERY = 2.0
 
 
 class Presence:
-    """Writes a heartbeat to the store at most every two seconds; `beat` notifies the parent."""
+    """Writes a heartbeat to the store at most every two seconds; `beat` and `signed_on` tell the parent."""
 
     def __init__(
-        self, store: ExecutionStore, lane: str, name: str, *, beat: Callable[[], None] = lambda: None
+        self,
+        store: ExecutionStore,
+        lane: str,
+        name: str,
+        *,
+        beat: Callable[[], None] = lambda: None,
+        signed_on: Callable[[], None] = lambda: None,
     ) -> None:
         self._store = store
         self._lane = lane
         self._name = name
         self._beat = beat
+        self._signed_on = signed_on
         self._signed = float("-inf")
 
     def sign(self) -> None:
@@ -28,6 +35,7 @@ class Presence:
         if now - self._signed >= _EVERY:
             self._signed = now
             self._store.sign_on(self._lane, self._name)
+            self._signed_on()
 
     def leave(self) -> None:
         """Removes this process from its lane at once; it takes no more work."""

@@ -22,10 +22,10 @@ from worker.core.logs import keep_apart
 from worker.core.processes import die_with_parent, end
 from worker.engine.answers import RequeueAnswer
 from worker.engine.transitions import ExecutionStore
-from worker.queue import supervisor_pipe
 from worker.queue.prints import PrintedOutput
 from worker.queue.runner import LOST
-from worker.queue.supervisor_pipe import SupervisorPipe
+from worker.queue.status_page import CurrentRun, StatusPage
+from worker.queue.supervisor_pipe import KILL, REPLACE, SupervisorPipe
 from worker.store.outage import note
 
 log = structlog.get_logger()
@@ -51,22 +51,23 @@ class ChildProcess:
     fd: int
     started: float
     printed: PrintedOutput
+    page: StatusPage
     buffer: bytes = b""
-    execution_id: str = ""
-    fence: int = 0
-    ends_by: float = 0.0
-    last_sign: float = 0.0
-    signs: bool = False
     signalled: bool = False
-    worn: bool = False
+    killed: bool = False
+    # Whether another process was started in its place, or is about to be.
+    replaced: bool = False
+    # The worn process that leaves as soon as this one has signed on.
+    relieves: ChildProcess | None = None
 
 
-@dataclass
-class _LostRun:
-    """An execution whose process died and that is not yet requeued."""
+@dataclass(frozen=True, slots=True)
+class _Restart:
+    """A process to be started at this time."""
 
-    execution_id: str
-    fence: int
+    at: float
+    kind: str
+    relieves: ChildProcess | None
 
 
 @dataclass
@@ -79,8 +80,8 @@ class Supervisor:
     grace: float
     silence: float = SILENCE
     children: dict[int, ChildProcess] = field(default_factory=dict)
-    _lost_runs: list[_LostRun] = field(default_factory=list)
-    _restarts: list[tuple[float, str]] = field(default_factory=list)
+    _lost_runs: list[CurrentRun] = field(default_factory=list)
+    _restarts: list[_Restart] = field(default_factory=list)
     _stopping: float = 0.0
     _helpers: set[int] = field(default_factory=set)
 
@@ -105,7 +106,7 @@ class Supervisor:
                 elif isinstance(key.data, PrintedOutput):
                     self._pass_on(key.data)
                 else:
-                    self._read_signs(self.children[key.fd])
+                    self._read_requests(self.children[key.fd])
             self._reap()
             self._tick()
         signal.set_wakeup_fd(-1)
@@ -115,27 +116,34 @@ class Supervisor:
         if number != signal.SIGCHLD and not self._stopping:
             self._stopping = time.monotonic()
 
-    def _start(self, kind: str) -> None:
+    def _start(self, kind: str, relieves: ChildProcess | None = None) -> None:
         read, write = os.pipe()
         printed_read, printed_write = os.pipe()
-        parent = os.getpid()
+        parent, page = os.getpid(), StatusPage()
         # A signal that reaches the child before it has reset its parent's handlers would be lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
         pid = os.fork()
         if pid == 0:
-            self._become_child(kind, parent, read, write, printed_write, before)
+            self._become_child(kind, parent, read, SupervisorPipe(write, page), printed_write, before)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         for fd in (write, printed_write):
             os.close(fd)
         for fd in (read, printed_read):
             os.set_blocking(fd, False)
-        now, printed = time.monotonic(), PrintedOutput(printed_read, kind)
-        self.children[read] = ChildProcess(kind, pid, read, now, printed, last_sign=now)
+        printed = PrintedOutput(printed_read, kind)
+        child = ChildProcess(kind, pid, read, time.monotonic(), printed, page, relieves=relieves)
+        self.children[read] = child
         self._selector.register(read, selectors.EVENT_READ)
         self._selector.register(printed_read, selectors.EVENT_READ, printed)
 
     def _become_child(
-        self, kind: str, parent: int, read: int, write: int, printed: int, mask: set[int | signal.Signals]
+        self,
+        kind: str,
+        parent: int,
+        read: int,
+        link: SupervisorPipe,
+        printed: int,
+        mask: set[int | signal.Signals],
     ) -> None:
         status = 1
         try:
@@ -148,7 +156,7 @@ class Supervisor:
             die_with_parent(parent)
             os.close(read)
             self._selector.close()
-            self.child_main(kind, SupervisorPipe(write))
+            self.child_main(kind, link)
             status = 0
         except SystemExit as ended:  # stopped while waiting for work
             status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
@@ -161,8 +169,8 @@ class Supervisor:
         if not printed.read():
             self._selector.unregister(printed.fd)
 
-    def _read_signs(self, child: ChildProcess) -> None:
-        """Reads all pending messages of a child."""
+    def _read_requests(self, child: ChildProcess) -> None:
+        """Reads all pending requests of a child."""
         while True:
             try:
                 data = os.read(child.fd, 65536)
@@ -172,21 +180,12 @@ class Supervisor:
                 self._selector.unregister(child.fd)
                 end(child.pid, signal.SIGKILL)
                 return
-            child.last_sign, child.signs = time.monotonic(), True
-            *lines, child.buffer = (child.buffer + data).split(b"\n")
-            for text in lines:
-                self._apply(child, supervisor_pipe.parse(text))
-
-    def _apply(self, child: ChildProcess, message: supervisor_pipe.PipeMessage) -> None:
-        if message.word == "run":
-            child.execution_id, child.fence = message.execution_id, message.fence
-            child.ends_by = child.last_sign + message.seconds + OVERTIME_GRACE
-        elif message.word == "idle":
-            child.execution_id = ""
-        elif message.word == "replace":
-            child.worn = True
-        elif message.word == "kill":
-            self._kill(child, "asked")
+            *requests, child.buffer = (child.buffer + data).split(b"\n")
+            for request in requests:
+                if request == KILL:
+                    self._kill(child, "asked")
+                elif request == REPLACE and not child.replaced:
+                    self._replace(child, time.monotonic(), relieves=child)
 
     def _reap(self) -> None:
         """Polls for dead children: a process started by an author's function can hold a pipe open."""
@@ -196,7 +195,7 @@ class Supervisor:
 
     def _remove(self, child: ChildProcess) -> None:
         if child.fd in self._selector.get_map():
-            self._read_signs(child)
+            self._read_requests(child)
         if child.fd in self._selector.get_map():
             self._selector.unregister(child.fd)
         os.close(child.fd)
@@ -208,36 +207,57 @@ class Supervisor:
             os.killpg(child.pid, signal.SIGKILL)  # before the pid can be reused
         _, status = os.waitpid(child.pid, 0)
         end_children(self._helpers.union(other.pid for other in self.children.values()))
-        if child.execution_id:
-            self._lost_runs.append(_LostRun(child.execution_id, child.fence))
-        if not self._stopping:
-            if not child.worn:
-                log.warning("work.process_ended", kind=child.kind, status=os.waitstatus_to_exitcode(status))
-            at_once = child.worn or time.monotonic() - child.started > _QUICK_DEATH
-            self._restarts.append((time.monotonic() + (0.0 if at_once else 1.0), child.kind))
+        run = child.page.run()
+        if run is not None:
+            self._lost_runs.append(run)
+        child.page.close()
+        if not self._stopping and not child.replaced:
+            log.warning("work.process_ended", kind=child.kind, status=os.waitstatus_to_exitcode(status))
+            now = time.monotonic()
+            at_once = now - child.started > _QUICK_DEATH
+            self._replace(child, now + (0.0 if at_once else 1.0), relieves=child.relieves)
+
+    def _replace(self, child: ChildProcess, at: float, *, relieves: ChildProcess | None) -> None:
+        child.replaced = True
+        self._restarts.append(_Restart(at, child.kind, relieves))
 
     def _tick(self) -> None:
         now = time.monotonic()
         if self._stopping and any(not child.signalled for child in self.children.values()):
             log.info("work.stop_requested")
-        due = [kind for at, kind in self._restarts if at <= now and not self._stopping]
-        self._restarts = [(at, kind) for at, kind in self._restarts if at > now]
-        for kind in due:
-            self._start(kind)
+        due = [restart for restart in self._restarts if restart.at <= now and not self._stopping]
+        self._restarts = [restart for restart in self._restarts if restart.at > now]
+        for restart in due:
+            self._start(restart.kind, restart.relieves)
         for child in list(self.children.values()):
             child.printed.report()
+            self._relieve(child)
             if self._stopping and not child.signalled:
                 child.signalled = True
                 end(child.pid, signal.SIGTERM)
-            if child.execution_id and now > child.ends_by:
-                self._kill(child, "overtime")
-            elif child.signs and now > child.last_sign + self.silence:
-                self._kill(child, "silent")
-            elif self._stopping and now > self._stopping + self.grace + _LEAVING:
-                self._kill(child, "shutdown")
+            why = "" if child.killed else self._fault(child, now)
+            if why:
+                self._kill(child, why)
         self._lost_runs = [lost_run for lost_run in self._lost_runs if not self._hand_over(lost_run)]
 
-    def _hand_over(self, lost_run: _LostRun) -> bool:
+    def _relieve(self, child: ChildProcess) -> None:
+        worn = child.relieves
+        if worn is not None and child.page.has_signed_on:
+            child.relieves = None
+            if worn.fd in self.children and self.children[worn.fd] is worn:
+                worn.page.relieve()
+
+    def _fault(self, child: ChildProcess, now: float) -> str:
+        """Why the child must be killed; ''."""
+        run, beat = child.page.run(), child.page.last_beat
+        if run is not None and now > run.ends_by + OVERTIME_GRACE:
+            return "overtime"
+        if beat and now > beat + self.silence:
+            return "silent"
+        overdue = self._stopping and now > self._stopping + self.grace + _LEAVING
+        return "shutdown" if overdue else ""
+
+    def _hand_over(self, lost_run: CurrentRun) -> bool:
         """Returns whether this is finished: after a bug the clock finds the lease once it has lapsed."""
         try:
             self.requeue(lost_run.execution_id, lost_run.fence)
@@ -246,9 +266,11 @@ class Supervisor:
         return True
 
     def _kill(self, child: ChildProcess, why: str) -> None:
-        log.warning("work.process_killed", kind=child.kind, why=why, execution_id=child.execution_id)
-        child.ends_by = float("inf")
-        child.last_sign = float("inf")
+        run = child.page.run()
+        log.warning(
+            "work.process_killed", kind=child.kind, why=why, execution_id=run.execution_id if run else ""
+        )
+        child.killed = True
         end(child.pid, signal.SIGKILL)
 
 

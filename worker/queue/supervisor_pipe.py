@@ -1,50 +1,45 @@
-"""Supervisor pipe protocol: short lines from a work process to its parent."""
+"""A work process's link to its parent: a pipe for requests, and a page that the parent looks at."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 from worker.engine.record import Execution
+from worker.queue.status_page import StatusPage
+
+REPLACE, KILL = b"replace", b"kill"
 
 
 class SupervisorPipe:
-    """The child's end of the pipe."""
+    """The parent acts at once on what is written to the pipe, and kills a child that closes it."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, page: StatusPage) -> None:
         self._fd = fd
+        self._page = page
 
     def running(self, execution: Execution, seconds: float) -> None:
-        self._write(f"run {execution.id} {execution.fence} {seconds:.3f}")
+        self._page.running(execution.id, execution.fence, seconds)
+        self._page.beat()
 
     def idle(self) -> None:
-        self._write("idle")
+        self._page.idle()
 
     def beat(self) -> None:
-        self._write("beat")
+        self._page.beat()
+
+    def signed_on(self) -> None:
+        self._page.signed_on()
+
+    @property
+    def relieved(self) -> bool:
+        """Whether the process that replaces this one takes work."""
+        return self._page.relieved
 
     def replace_me(self) -> None:
-        self._write("replace")
+        self._write(REPLACE)
 
     def kill_me(self) -> None:
-        self._write("kill")
+        self._write(KILL)
 
-    def _write(self, text: str) -> None:
-        os.write(self._fd, text.encode() + b"\n")
-
-
-@dataclass(frozen=True, slots=True)
-class PipeMessage:
-    """A message as parsed by the supervisor."""
-
-    word: str
-    execution_id: str = ""
-    fence: int = 0
-    seconds: float = 0.0
-
-
-def parse(line: bytes) -> PipeMessage:
-    word, *rest = line.decode().split(" ")
-    if word == "run":
-        return PipeMessage(word, rest[0], int(rest[1]), float(rest[2]))
-    return PipeMessage(word)
+    def _write(self, request: bytes) -> None:
+        os.write(self._fd, request + b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -28,6 +29,8 @@ log = structlog.get_logger()
 
 _POP_SECONDS = 5
 _PAUSE = 0.5
+# How long a worn process waits for its successor before it leaves the lane empty, and how often it looks.
+_SUCCESSOR_SECONDS, _LOOK_SECONDS = 10.0, 0.02
 
 
 class Shutdown:
@@ -60,10 +63,20 @@ class Shutdown:
                 log.warning("work.leftovers_ended", processes=left)
 
     def sign_off(self, presence: Presence, parent: SupervisorPipe) -> None:
-        """Final log entry of a worn process."""
-        if self.worn and not self.asked:
-            log.info("work.process_worn", limit=self._wear.reason())
+        """The end of a worn process: it leaves its lane when its successor takes work there.
+
+        A lane without a process refuses requests that would have waited for a moment.
+        """
+        limit = "" if self.asked else self._wear.reason()
+        if not limit:
+            return
+        with contextlib.suppress(StopRequested):
+            log.info("work.process_worn", limit=limit)
             parent.replace_me()
+            until = time.monotonic() + _SUCCESSOR_SECONDS
+            while not parent.relieved and time.monotonic() < until:
+                _survive(presence.sign)
+                time.sleep(_LOOK_SECONDS)
             _survive(presence.leave)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
