@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 
 from bench import sellers
 from bench.paid import send
-from bench.purchases import WALLETS, Target, asking, contracts, paying
+from bench.purchases import Target, asking, contracts, paying, wallets
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
 from bench.sellers import Seller, Served, floor, served
 from bench.stand import Stand
@@ -45,7 +44,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _worker(stand: Stand, hires: int, count: int, *, replayed: bool) -> Reading:
-    keys = ["0x" + secrets.token_hex(32) for _ in range(WALLETS)]
+    keys = wallets()
     with served(stand, sellers.WORKER) as at:
         hired = contracts(at.port, "nothing-paid", keys, hires)
         requests = paying(at.port, hired) if replayed else asking(at.port, hired)

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from bench import sellers
 from bench.agents import PRICE
 from bench.paid import loaded, paid_requests, send
-from bench.purchases import WALLETS
+from bench.purchases import WALLETS, wallets
 from bench.rounds import Contender, Measurement, Reading, interleave
 from bench.sellers import Seller, served
 from bench.stand import Stand
 
 NAME = "cores"
 _CONNECTIONS = 64
-_PROCESSES = {"WEB_CONCURRENCY": "2", "EXPRESS_PROCESSES": "2"}
+_PROCESSES = "2"
 # Found by trying one to four; fewer or more are slower on two cores.
 _FLASK_PROCESSES = 3
 _FASTAPI_PROCESSES = 2
@@ -35,7 +35,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     if "fastapi" in found.readings:
         found.at_least("tasks a second against official FastAPI", "worker", "fastapi", "per_second", 2.0)
     found.notes += [
-        "worker: two web and two express processes",
+        f"worker: {_PROCESSES} web and {_PROCESSES} express processes",
         f"flask: {_FLASK_PROCESSES} processes; fastapi: {_FASTAPI_PROCESSES}",
         "load_us: client and facilitator, which have the same cores",
     ]
@@ -43,8 +43,8 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _round(stand: Stand, seller: Seller, count: int) -> Reading:
-    with served(stand, seller, **_PROCESSES) as at:
-        first, requests = paid_requests(at, "nothing-paid", [WALLETS, count])
+    with served(stand, seller, WEB_CONCURRENCY=_PROCESSES, EXPRESS_PROCESSES=_PROCESSES) as at:
+        first, requests = paid_requests(at, "nothing-paid", wallets(), [WALLETS, count])
         send(at, stand, first, 4)
         cost = loaded(at, stand, requests, _CONNECTIONS)
         settled = at.settled()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 import urllib.request
 from collections.abc import Callable
 
 from bench import copies, sellers
 from bench.paid import send
-from bench.purchases import WALLETS, asking, contracts, paying
+from bench.purchases import WALLETS, asking, contracts, paying, wallets
 from bench.rounds import Contender, Measurement, Reading, interleave
 from bench.sellers import Served, served
 from bench.stand import Stand
@@ -49,7 +48,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _round(stand: Stand, hires: int, repeats: int, idle_seconds: float, *, grown: bool) -> Reading:
-    keys = ["0x" + secrets.token_hex(32) for _ in range(WALLETS)]
+    keys = wallets()
     if not grown:  # a full page to list, and an execution that sleeps
         _fill(stand, _ROWS, 1)
     with served(stand, sellers.WORKER, emptied=False) as at:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import secrets
 import statistics
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from collections.abc import Callable, Sequence
 from bench import sellers
 from bench.agents import PRICE
 from bench.batches import pack
-from bench.purchases import WALLETS, Target, contracts, paying, plain
+from bench.purchases import WALLETS, Target, contracts, paying, plain, wallets
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
 from bench.sellers import Seller, Served, served
 from bench.stand import ROOT, Stand
@@ -78,7 +77,7 @@ def _round(stand: Stand, seller: Seller, count: int) -> Reading:
     sizes = [WALLETS, count, max(10, count // 6), count // 2, count // 3]
     with served(stand, seller) as at:
         # The first purchase of each wallet, after which it is no newcomer, and everybody's code is warm.
-        first, *batches = paid_requests(at, _CAPABILITY, sizes)
+        first, *batches = paid_requests(at, _CAPABILITY, wallets(), sizes)
         send(at, stand, first, 4)
         empty = stand.memory()
         cost = loaded(at, stand, batches[0], _CONNECTIONS)
@@ -134,9 +133,10 @@ def _calls(at: Served) -> float:
     return statistics.median(times) * 1e3
 
 
-def paid_requests(at: Served, capability: str, sizes: Sequence[int]) -> list[list[bytes]]:
-    """Paid requests of new wallets, in batches of these sizes."""
-    keys = ["0x" + secrets.token_hex(32) for _ in range(WALLETS)]
+def paid_requests(
+    at: Served, capability: str, keys: Sequence[str], sizes: Sequence[int]
+) -> list[list[bytes]]:
+    """Paid requests of these wallets, in batches of these sizes."""
     if at.seller.path == sellers.WORKER.path:
         made = paying(at.port, contracts(at.port, capability, keys, sum(sizes)))
     elif at.seller.is_floor:

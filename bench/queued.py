@@ -19,7 +19,7 @@ from rq.results import Result
 from bench import sellers
 from bench.paid import loaded, paid_requests, send
 from bench.peers import nothing
-from bench.purchases import WALLETS
+from bench.purchases import WALLETS, wallets
 from bench.rounds import Contender, Measurement, Reading, interleave
 from bench.sellers import Seller, served
 from bench.stand import Stand, until
@@ -83,7 +83,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 def _paid(stand: Stand, jobs: int) -> Reading:
     few = Seller("paid-queue", sellers.PLAIN.command, "/buy/nothing-paid-queued")
     with served(stand, few, QUEUE_PROCESSES=str(_PROCESSES)) as at:
-        first, requests = paid_requests(at, "nothing-paid-queued", [WALLETS, jobs])
+        first, requests = paid_requests(at, "nothing-paid-queued", wallets(), [WALLETS, jobs])
         send(at, stand, first, 4)
         cost = loaded(at, stand, requests, _CONNECTIONS)
         settled = at.settled()

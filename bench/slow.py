@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 import time
 import urllib.request
@@ -11,7 +10,7 @@ from collections.abc import Callable
 
 from bench import sellers
 from bench.paid import send
-from bench.purchases import Target, contracts, plain
+from bench.purchases import Target, contracts, plain, wallets
 from bench.rounds import Contender, Measurement, Reading, interleave
 from bench.sellers import served
 from bench.stand import Stand
@@ -40,7 +39,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _round(stand: Stand, connections: int, each: int) -> Reading:
-    keys = ["0x" + secrets.token_hex(32) for _ in range(min(_WALLETS, connections))]
+    keys = wallets(min(_WALLETS, connections))
     count = connections * each
     with served(stand, sellers.PLAIN, verify_s=_VERIFY_S, settle_s=_SETTLE_S) as at:
         requests = plain(Target(at.port, at.seller.path), keys, len(keys) + count)
