@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 
 from bench import sellers
 from bench.paid import send
-from bench.purchases import WALLETS, Target, asking, contracts, paying
-from bench.rounds import Contender, Measurement, Reading, interleave
+from bench.purchases import Target, asking, contracts, paying, wallets
+from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
 from bench.sellers import Seller, Served, floor, served
 from bench.stand import Stand
 
@@ -39,20 +38,23 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     found.notes += [
         "402-floor: Flask, JSON and one GET; replay-floor: Flask, a digest and one GET",
         "402-flask: the official Flask middleware, which looks nothing up",
+        "no answer charged: the charges of each round were counted at the facilitator",
     ]
     return found
 
 
 def _worker(stand: Stand, hires: int, count: int, *, replayed: bool) -> Reading:
-    keys = ["0x" + secrets.token_hex(32) for _ in range(WALLETS)]
+    keys = wallets()
     with served(stand, sellers.WORKER) as at:
         hired = contracts(at.port, "nothing-paid", keys, hires)
+        requests = paying(at.port, hired) if replayed else asking(at.port, hired)
         if replayed:
-            requests = paying(at.port, hired)
             send(at, stand, requests, 4)
-        else:
-            requests = asking(at.port, hired)
-        return _loaded(at, stand, requests, count, 200 if replayed else 402)
+        found = _loaded(at, stand, requests, count, 200 if replayed else 402)
+        charges = at.settled()
+    if charges != (hires if replayed else 0):
+        raise WorkMissing(f"{charges} charges for {hires} contracts")
+    return found
 
 
 def _bare(stand: Stand, seller: Seller, count: int, status: int) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import secrets
 import time
 import urllib.error
 import urllib.request
@@ -16,6 +17,11 @@ from tests.fakes.seeker import Hired, HttpDoor, Seeker, signed_payment
 BODY = b'{"a":1}'
 # One wallet may have twenty payments open.
 WALLETS = 16
+
+
+def wallets(count: int = WALLETS) -> list[str]:
+    """The keys of wallets that nobody knows yet."""
+    return ["0x" + secrets.token_hex(32) for _ in range(count)]
 
 
 @dataclass(frozen=True)

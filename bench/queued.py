@@ -1,7 +1,8 @@
-"""Throughput of empty executions per second, from creation to terminal event, with two processes each.
+"""Throughput of empty executions per second, paid ones too, from creation to their end, two processes each.
 
 The processes are up and warm when the clock starts; it stops when the last result is in the store. One
-producer creates the work while it is already being processed, as a web process does.
+producer creates the work while it is already being processed, as a web process does. Paid work comes from a
+web process, for requests that were signed beforehand.
 """
 
 from __future__ import annotations
@@ -15,8 +16,12 @@ import rq
 from rq.job import Job as RqJob
 from rq.results import Result
 
+from bench import sellers
+from bench.paid import loaded, paid_requests, send
 from bench.peers import nothing
+from bench.purchases import WALLETS, wallets
 from bench.rounds import Contender, Measurement, Reading, interleave
+from bench.sellers import Seller, served
 from bench.stand import Stand, until
 from worker.core.states import Lane, State
 from worker.engine.service import Executions
@@ -24,6 +29,7 @@ from worker.engine.service import Executions
 NAME = "throughput"
 EVENTS = ["execution.created", "execution.started", "execution.completed"]
 _PROCESSES = 2
+_CONNECTIONS = 64
 _WARM_UP = 20
 
 
@@ -42,6 +48,7 @@ class Side:
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
     scale, rounds = (0.05, 1) if quick else (1.0, 5)
     jobs = {"rq-worker": 250, "rq-simple": 1000, "queue": 1000, "express": 2000}
+    paid = Contender("paid-queue", lambda: _paid(stand, max(24, int(800 * scale))))
 
     def contender(name: str, side: Callable[[Stand], Side]) -> Contender:
         return Contender(name, lambda: _round(stand, side(stand), max(10, int(jobs[name] * scale))))
@@ -52,16 +59,35 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
             contender("rq-simple", lambda at: _rq(at, "SimpleWorker")),
             contender("queue", lambda at: _house(at, "nothing-queued")),
             contender("express", lambda at: _house(at, "nothing-express")),
+            paid,
         ],
         rounds,
         told,
     )
     found = Measurement(NAME, "empty executions end to end, two processes each", readings)
-    found.at_least("queue against RQ Worker (fork)", "queue", "rq-worker", "per_second", 3.0)
-    found.at_least("queue against RQ SimpleWorker", "queue", "rq-simple", "per_second", 0.6)
+    found.at_least("queued paid work against RQ Worker (fork)", "paid-queue", "rq-worker", "per_second", 3.0)
+    found.at_least("queued paid work against RQ SimpleWorker", "paid-queue", "rq-simple", "per_second", 1.5)
+    found.at_least("unpaid work in the queue against RQ Worker", "queue", "rq-worker", "per_second", 3.0)
+    found.at_least(
+        "unpaid work in the queue against RQ SimpleWorker", "queue", "rq-simple", "per_second", 1.5
+    )
     found.at_least("express lane against RQ SimpleWorker", "express", "rq-simple", "per_second", 1.5)
-    found.notes.append("trips, commands and *_us (processor time) are for one execution, creation included")
+    found.notes += [
+        "trips, commands and processor time (µs) are for one execution, creation included",
+        f"paid-queue: one web process, {_CONNECTIONS} connections, request to settled answer",
+        "paid-queue: its charges were counted at the facilitator",
+    ]
     return found
+
+
+def _paid(stand: Stand, jobs: int) -> Reading:
+    few = Seller("paid-queue", sellers.PLAIN.command, "/buy/nothing-paid-queued")
+    with served(stand, few, QUEUE_PROCESSES=str(_PROCESSES)) as at:
+        first, requests = paid_requests(at, "nothing-paid-queued", wallets(), [WALLETS, jobs])
+        send(at, stand, first, 4)
+        cost = loaded(at, stand, requests, _CONNECTIONS)
+        settled = at.settled()
+    return {"asked": WALLETS + jobs, "done": settled, **cost}
 
 
 def _round(stand: Stand, side: Side, jobs: int) -> Reading:

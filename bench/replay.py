@@ -1,6 +1,8 @@
-"""A client that sends requests made beforehand: `python -m bench.replay PORT CONNECTIONS FILE`.
+"""A client that sends requests made beforehand: `python -m bench.replay PORT CONNECTIONS FILE [RATE]`.
 
-Each connection sends its next request on a response. Prints timings, and how often each status came.
+Closed loop: each connection sends its next request on a response. With RATE the loop is open: so many are due
+each second, whatever the server does, and a request's time begins when it was due. Prints timings, how often
+each status came, and the processor time of this client.
 """
 
 # ruff: noqa: E402
@@ -45,15 +47,20 @@ def _more(link: socket.socket) -> bytes:
     return part
 
 
-def main(port: int, connections: int, file: Path) -> None:
-    requests = iter(unpack(file))
+def main(port: int, connections: int, file: Path, rate: float) -> None:
+    requests = enumerate(unpack(file))
     times: list[float] = []
     statuses: Counter[int] = Counter()
+    cpu, first = time.process_time(), time.perf_counter()
 
     def ask() -> None:
         link: socket.socket | None = None
-        for request in requests:
+        for number, request in requests:
             began = time.perf_counter()
+            if rate:
+                due = first + number / rate
+                time.sleep(max(0.0, due - began))
+                began = due
             link = link or socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
             link.sendall(request)
             status, stays = answer(link)
@@ -65,8 +72,13 @@ def main(port: int, connections: int, file: Path) -> None:
         if link is not None:
             link.close()
 
-    crowd(connections, ask, times, lambda: {f"status_{code}": count for code, count in statuses.items()})
+    def more() -> dict[str, float]:
+        codes = {f"status_{code}": float(count) for code, count in statuses.items()}
+        return {**codes, "client_cpu": time.process_time() - cpu}
+
+    crowd(connections, ask, times, more)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    _, number, links, packed, *fixed = sys.argv
+    main(int(number), int(links), Path(packed), float(fixed[0]) if fixed else 0.0)

@@ -26,6 +26,8 @@ class Contender:
 
     name: str
     run: Callable[[], Reading]
+    # Left out, and reported, if one of its rounds fails: nothing of ours is compared with it.
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,26 @@ def interleave(
     for number in range(rounds):
         first = number % len(contenders)
         for contender in [*contenders[first:], *contenders[:first]]:
-            reading = contender.run()
-            if reading["done"] != reading["asked"]:
-                raise WorkMissing(f"{contender.name} did {reading['done']} of {reading['asked']}")
+            if contender.name not in readings:
+                continue
+            try:
+                reading = _complete(contender)
+            except Exception as error:
+                if not contender.optional:
+                    raise
+                del readings[contender.name]
+                told(f"  {contender.name} is left out: {error}")
+                continue
             readings[contender.name].append(reading)
             told(f"  round {number + 1}/{rounds} {contender.name}: {_line(reading)}")
     return readings
+
+
+def _complete(contender: Contender) -> Reading:
+    reading = contender.run()
+    if reading["done"] != reading["asked"]:
+        raise WorkMissing(f"{contender.name} did {reading['done']} of {reading['asked']}")
+    return reading
 
 
 def medians(readings: Sequence[Reading]) -> dict[str, float]:

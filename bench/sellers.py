@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from bench.purchases import Target
 from bench.rounds import WorkMissing
 from bench.stand import ROOT, Crowd, Stand, answers, fetch, until
 from worker.local.valkey import free_port
@@ -19,6 +20,8 @@ from worker.local.valkey import free_port
 PEERS = Path(__file__).parent / "peer_servers"
 PAYEE = "0x" + "99" * 20
 _GUNICORN = ("-m", "gunicorn", "--config", "config/gunicorn.py")
+_FLOORS = "bench.floors:create_app()"
+_BIND = ("--bind", "127.0.0.1:{port}")
 
 
 @dataclass(frozen=True)
@@ -31,40 +34,66 @@ class Seller:
     # The program; empty: this Python.
     program: str = ""
     folder: Path = ROOT
+    # How it is told its port, if it does not read PORT.
+    told_port: tuple[str, ...] = ()
 
     @property
     def is_worker(self) -> bool:
         return self.path == "/execute" or self.path.startswith("/buy/")
 
+    @property
+    def is_floor(self) -> bool:
+        return _FLOORS in self.command
+
+    def started_at(self, port: int) -> list[str]:
+        return [*self.command, *(option.format(port=port) for option in self.told_port)]
+
 
 def floor(name: str, path: str) -> Seller:
-    return Seller(name, (*_GUNICORN, "bench.floors:create_app()"), path)
+    return Seller(name, (*_GUNICORN, _FLOORS), path, told_port=_BIND)
+
+
+def flask(processes: int) -> Seller:
+    """The official middleware under gunicorn's sync workers, its best setting."""
+    command = ("-m", "gunicorn", "--workers", str(processes), "bench.peer_servers.flask_app:create_app()")
+    return Seller("flask", command, told_port=_BIND)
 
 
 WORKER = Seller("worker", _GUNICORN, "/execute")
 PLAIN = Seller("plain", _GUNICORN, "/buy/nothing-paid")
 BY_HAND = floor("by-hand", "/paid")
 JOURNALED = floor("journaled", "/journaled")
-FLASK = Seller("flask", ("-m", "gunicorn", "bench.peer_servers.flask_app:create_app()"))
+FLASK = flask(1)
 
 
-def others() -> list[Seller]:
-    """The official servers that need more than this Python has; installs them once."""
-    import pytest
+def fastapi(processes: int) -> Seller:
+    """The official middleware under uvicorn, in an environment of its own that is installed once."""
+    from tests import pypi
 
-    from tests import npm, pypi
+    python = _installed(lambda: pypi.installed(PEERS / "requirements.txt", "peer-servers-python"))
+    options = ("--workers", str(processes), "--log-level", "warning", "--no-access-log")
+    command = ("-m", "uvicorn", *options, "fastapi_app:app")
+    return Seller("fastapi", command, program=str(python), folder=PEERS, told_port=("--port", "{port}"))
+
+
+def node_servers() -> list[Seller]:
+    """The official servers for node, which are installed once; none where they cannot be."""
+    from tests import npm
 
     try:
-        python = pypi.installed(PEERS / "requirements.txt", "peer-servers-python")
-        node = npm.installed(PEERS, "peer-servers")
+        node = _installed(lambda: npm.installed(PEERS, "peer-servers"))
+    except WorkMissing:
+        return []
+    return [Seller(name, (f"{name}.mjs",), program="node", folder=node) for name in ("express", "hono")]
+
+
+def _installed(install: Callable[[], Path]) -> Path:
+    import pytest
+
+    try:
+        return install()
     except (pytest.skip.Exception, pytest.fail.Exception) as missing:
         raise WorkMissing(str(missing)) from None
-    uvicorn = ("-m", "uvicorn", "--log-level", "warning", "--no-access-log", "fastapi_app:app")
-    return [
-        Seller("fastapi", uvicorn, program=str(python), folder=PEERS),
-        Seller("express", ("express.mjs",), program="node", folder=node),
-        Seller("hono", ("hono.mjs",), program="node", folder=node),
-    ]
 
 
 @dataclass(frozen=True)
@@ -75,6 +104,7 @@ class Served:
     port: int
     web: Crowd
     work: Crowd
+    facilitator: Crowd
     facilitator_port: int
 
     def settled(self) -> int:
@@ -83,10 +113,17 @@ class Served:
 
 @contextmanager
 def served(
-    stand: Stand, seller: Seller, *, verify_s: float = 0.0, settle_s: float = 0.0, web: int = 1
+    stand: Stand,
+    seller: Seller,
+    *,
+    verify_s: float = 0.0,
+    settle_s: float = 0.0,
+    emptied: bool = True,
+    **settings: str,
 ) -> Iterator[Served]:
     """A seller with a facilitator of its own and, if it is the worker, processes that work."""
-    stand.empty()
+    if emptied:
+        stand.empty()
     port, facilitator_port = free_port(), free_port()
     environ = stand.environ(
         PORT=str(port),
@@ -94,31 +131,31 @@ def served(
         PAYEE=PAYEE,
         WORKER_KEY="0x" + "22" * 32,
         NODE_ENV="production",
-        WEB_CONCURRENCY=str(web),
         NETWORK="base-sepolia",
+        **settings,
     )
     facilitator = ["-m", "bench.facilitator", str(facilitator_port), str(verify_s), str(settle_s)]
-    command, program, folder = _options(seller, port), seller.program, seller.folder
-    with (
-        stand.processes([facilitator], prefix=load_prefix()),
-        stand.processes([command], environ, program=program, folder=folder) as at,
-    ):
+    command, program, folder = seller.started_at(port), seller.program, seller.folder
+    commands = [["-m", "worker", "work"]] if seller.is_worker else []
+    with stand.processes([facilitator], prefix=load_prefix()) as paid:
+        # Some sellers ask it once, when they start.
         until(lambda: answers(facilitator_port, "/supported"), "the facilitator did not start")
-        commands = [["-m", "worker", "work"]] if seller.is_worker else []
-        with stand.processes(commands, environ) as work:
+        with (
+            stand.processes([command], environ, program=program, folder=folder) as at,
+            stand.processes(commands, environ) as work,
+        ):
             until(lambda: answers(port, "/health"), f"{seller.name} did not start")
             if seller.is_worker:
-                until(lambda: answers(port, "/v0/ready"), "the worker is not ready")
-            yield Served(seller, port, at, work, facilitator_port)
+                until(lambda: _sells(port), "the worker sells nothing")
+            yield Served(seller, port, at, work, paid, facilitator_port)
 
 
-def _options(seller: Seller, port: int) -> Sequence[str]:
-    """The command with its port, for servers that do not read PORT."""
-    if seller is FLASK or "bench.floors:create_app()" in seller.command:
-        return [*seller.command, "--bind", f"127.0.0.1:{port}"]
-    if "uvicorn" in seller.command:
-        return [*seller.command, "--port", str(port)]
-    return seller.command
+def _sells(port: int) -> bool:
+    """Whether it asks to be paid, so that a clock ticks and what is for sale has been published."""
+    try:
+        return bool(Target(port, PLAIN.path).offer())
+    except OSError:
+        return False
 
 
 @contextmanager

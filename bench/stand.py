@@ -85,9 +85,10 @@ class Stand:
                 each.wait()
 
     def memory(self) -> int:
-        """Bytes that the store holds."""
+        """Bytes that the store holds, without the buffers of its clients and of its log."""
         info: Any = self.admin.info("memory")
-        return int(info["used_memory"])
+        buffers = sum(int(info[name]) for name in ("mem_clients_normal", "mem_aof_buffer"))
+        return int(info["used_memory"]) - buffers
 
     def spent(self) -> Spent:
         """The store's work so far: round trips, commands (including those of scripts), its own time."""

@@ -1,13 +1,14 @@
-"""Pages made from code: error codes, API reference, the picture of the rooms. A test compares the files."""
+"""Pages made from code: error codes, API, picture of the rooms, figures. A test compares the files."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from configparser import ConfigParser
+from functools import partial
 from pathlib import Path
 
-from docs import api_reference
+from docs import api_reference, figures
 from docs.import_graph import Edge, edges, reduced
 from worker.core.error_codes import ErrorCode
 from worker.core.failure_codes import REGISTER
@@ -93,4 +94,6 @@ GENERATED: dict[Path, Callable[[], str]] = {
     ARCHITECTURE: architecture_page,
     API: api_reference.seekers_page,
     OPERATORS_API: api_reference.operators_page,
+    figures.PAGE: figures.page,
+    **{figures.IMAGES / f"{name}.svg": partial(figures.chart, name) for name in figures.CHARTS},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,17 @@ def test_failing_contender_is_not_skipped() -> None:
 
     with pytest.raises(OSError, match="no store"):
         interleave([Contender("a", fail)], 1)
+
+
+def test_optional_contender_that_fails_is_left_out() -> None:
+    """It has no figures at all, others have theirs from every round, and the run says so."""
+    turns: list[str] = []
+    lines: list[str] = []
+    optional = replace(contender("b", turns, done=4), optional=True)
+    found = interleave([contender("a", turns), optional], 3, lines.append)
+    assert {name: len(rounds) for name, rounds in found.items()} == {"a": 3}
+    assert "".join(turns) == "abaa"
+    assert "  b is left out: b did 4 of 5" in lines
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""Paid inline tasks a second when sellers, store, load and facilitator share all cores, each at its best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bench import sellers
+from bench.agents import PRICE
+from bench.paid import loaded, paid_requests, send
+from bench.purchases import WALLETS, wallets
+from bench.rounds import Contender, Measurement, Reading, interleave
+from bench.sellers import Seller, served
+from bench.stand import Stand
+
+NAME = "cores"
+_CONNECTIONS = 64
+_PROCESSES = "2"
+# Found by trying one to four; fewer or more are slower on two cores.
+_FLASK_PROCESSES = 3
+_FASTAPI_PROCESSES = 2
+
+
+def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
+    rounds, count = (1, 24) if quick else (5, 1_000)
+    all_sellers = [sellers.WORKER, sellers.PLAIN, sellers.flask(_FLASK_PROCESSES)]
+    if not quick:
+        all_sellers.append(sellers.fastapi(_FASTAPI_PROCESSES))
+    contenders = [
+        Contender(seller.name, lambda seller=seller: _round(stand, seller, count))  # type: ignore[misc]
+        for seller in all_sellers
+    ]
+    about = f"a paid task of {PRICE} USDC that does nothing, on all cores, {_CONNECTIONS} connections"
+    found = Measurement(NAME, about, interleave(contenders, rounds, told))
+    found.at_least("tasks a second against official Flask", "worker", "flask", "per_second", 0.5)
+    if "fastapi" in found.readings:
+        found.at_least("tasks a second against official FastAPI", "worker", "fastapi", "per_second", 2.0)
+    found.notes += [
+        f"worker: {_PROCESSES} web and {_PROCESSES} express processes",
+        f"flask: {_FLASK_PROCESSES} processes; fastapi: {_FASTAPI_PROCESSES}",
+        "load_us: client and facilitator, which have the same cores",
+    ]
+    return found
+
+
+def _round(stand: Stand, seller: Seller, count: int) -> Reading:
+    with served(stand, seller, WEB_CONCURRENCY=_PROCESSES, EXPRESS_PROCESSES=_PROCESSES) as at:
+        first, requests = paid_requests(at, "nothing-paid", wallets(), [WALLETS, count])
+        send(at, stand, first, 4)
+        cost = loaded(at, stand, requests, _CONNECTIONS)
+        settled = at.settled()
+    asked = WALLETS + count
+    return {"asked": asked, "done": settled if settled == asked else -settled, **cost}
