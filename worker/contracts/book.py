@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import redis
 
 from worker.contracts.answers import DRAFT, REGISTER, DraftAnswer, RegisterAnswer
 from worker.contracts.ids import new_contract_id
+from worker.contracts.packed_document import pack_document, unpack_document
 from worker.contracts.signatures import Eip191Verifier, SignatureVerifier, sign_text
 from worker.contracts.term_keys import MOST_NAMED, unknown_keys
 from worker.contracts.terms import LONGEST_US, Listing, Terms, parse_terms, refusals, which_capability
@@ -25,6 +26,7 @@ from worker.engine.record import Execution
 from worker.schemas.validators import check_contract, is_open
 from worker.store.client import as_mapping, as_texts
 from worker.store.data_model import Keys
+from worker.store.data_version import PACKED, all_have
 from worker.store.scripts import Scripts
 
 # Prefix of the version in a purchase's document; a contract's version begins with HIRE/.
@@ -247,18 +249,19 @@ class ContractBook:
 
     def _store(self, terms: Terms, digest: str, document: Mapping[str, Any]) -> None:
         """Stores a signed contract; old unpaid ones of wallets that never paid make room for a new one."""
-        blob = json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        size = len(text.encode()) + _ENTRY_BYTES
         for _ in range(2):
             registered = self._scripts.run(
                 REGISTER,
                 contract=self.ref(terms.contract_id),
-                document=blob,
+                document=pack_document(text, digest) if self._packs else text,
                 digest=digest,
                 created=terms.created_at,
                 expires=terms.deadline,
                 draft_life=DRAFT_US,
                 seeker=terms.seeker_wallet.lower(),
-                size=len(blob) + _ENTRY_BYTES,
+                size=size,
                 **asdict(self.quota),
                 shelter=SHELTER_US,
                 oldest=_DROPPED_AT_ONCE,
@@ -301,7 +304,8 @@ class ContractBook:
         raw = as_mapping(self.client.hgetall(self.keys.contract(ref)))
         if not raw:
             return None
-        document = json.loads(raw["document"])
+        text = unpack_document(raw["document"].decode(), raw["hash"].decode())
+        document = json.loads(text)
         execution = raw.get("execution")
         contract = Contract(
             ref=ref,
@@ -313,8 +317,12 @@ class ContractBook:
             found="found_key" in raw,
             drafted=int(raw.get("drafted", b"0")),
         )
-        self._memory.add(contract, len(raw["document"]))
+        self._memory.add(contract, len(text))
         return contract
+
+    @cached_property
+    def _packs(self) -> bool:
+        return all_have(self.client, self.keys, PACKED)
 
     def _accept(self, answer: DraftAnswer | RegisterAnswer) -> None:
         if answer in (DraftAnswer.DIFFERS, RegisterAnswer.DIFFERS):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from worker.contracts.book import Contract
+from worker.contracts.packed_document import unpack_document
 from worker.contracts.terms import parse_terms
 from worker.core.errors import Problem
 from worker.core.evm import keccak
@@ -281,13 +282,13 @@ class FoundMoney(MoneyStore):
         names: Any = self.client.zrange(self.keys.contracts, 0, -1)
         with self.client.pipeline(transaction=False) as pipe:
             for name in names:
-                pipe.hmget(name, ["document", "execution", "found"])
+                pipe.hmget(name, ["document", "hash", "execution", "found"])
             contracts = pipe.execute()
-        for name, (document, execution, found) in zip(names, contracts, strict=True):
+        for name, (document, hash, execution, found) in zip(names, contracts, strict=True):
             if document is None or execution is not None or found is not None:
                 continue
             try:
-                terms = parse_terms(json.loads(document))
+                terms = parse_terms(json.loads(unpack_document(document.decode(), hash.decode())))
             except Problem:
                 continue
             ref = name.decode().rpartition(":")[2]

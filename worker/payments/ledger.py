@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from worker.contracts.packed_document import pack_document
 from worker.engine import record
 from worker.engine.creation import NewExecution
 from worker.engine.record import Execution
@@ -35,13 +36,13 @@ from worker.payments.answers import (
 )
 from worker.payments.budget import Allowance
 from worker.payments.money_store import MoneyStore
-from worker.payments.packed_text import SentPayment, pack_response
+from worker.payments.packed_payment import SentPayment, pack_response
 from worker.payments.payment import Bought, ExecutionMoney
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes, as_mapping, as_texts
 from worker.store.commands import ask_together
-from worker.store.data_version import PACKS_PAYMENTS, all_have
+from worker.store.data_version import PACKED, all_have
 from worker.store.money_fields import payment_field
 from worker.store.scripts import Arg, Reply
 
@@ -195,7 +196,7 @@ class Ledger(MoneyStore):
             writer=self.safe.name,
             signed=claim.signed_us,
             longest=claim.longest_us,
-            document=claim.document,
+            document=self._document(claim),
             hash=claim.document_hash,
             drafted=claim.drafted_us,
             most_ahead=claim.most_ahead,
@@ -304,7 +305,12 @@ class Ledger(MoneyStore):
 
     @cached_property
     def _packs(self) -> bool:
-        return all_have(self.client, self.keys, PACKS_PAYMENTS)
+        return all_have(self.client, self.keys, PACKED)
+
+    def _document(self, claim: Claim) -> str:
+        if claim.document and self._packs:
+            return pack_document(claim.document, claim.document_hash)
+        return claim.document
 
     def settle_refused(
         self, id: str, number: int, code: str, response: str, *, by_chain: bool = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from worker.core.states import State
-from worker.payments.packed_text import unpack_response
+from worker.payments.packed_payment import unpack_response
 from worker.store.money_fields import payment_field
 
 

@@ -22,8 +22,8 @@ OLDEST_BESIDE = 1
 OLDEST_READ = 1
 # The oldest code that can read what this code writes into a store in which no older code has worked.
 OLDEST_IN_NEW_STORE = 5
-# Since this version a settled payment's texts are packed (see worker/payments/packed_text.py).
-PACKS_PAYMENTS = 5
+# Since this version contracts and settled payments are read in packed form (see worker/store/packed_text.py).
+PACKED = 5
 
 
 class WrongDataVersion(Unavailable):
@@ -66,7 +66,7 @@ def read_data_version(client: redis.Redis, keys: Keys) -> DataVersion:
 
 
 def all_have(client: redis.Redis, keys: Keys, version: int) -> bool:
-    """Whether no process older than this version can use the store, so that all may be written it reads."""
+    """Whether no process older than this version can use the store: what it reads may then be written."""
     return read_data_version(client, keys).oldest_beside >= version
 
 

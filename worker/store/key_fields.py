@@ -190,7 +190,7 @@ MONEY: Fields = (
 )
 
 CONTRACT: Fields = (
-    ("document", "the contract as both parties signed it, or the terms of a plain purchase"),
+    ("document", "the contract as both parties signed it, or the terms of a plain purchase; may be packed"),
     ("hash", "its hash"),
     ("state", "signed"),
     ("created", "when it was made, by its own word"),

@@ -10,7 +10,7 @@ from tests.fakes.paid_worker import PaidWorker
 from tests.integration.money.test_kept_answers import completed
 from worker.hiring.evidence_check import check_evidence
 from worker.parts import Parts
-from worker.store.data_version import DATA, PACKS_PAYMENTS
+from worker.store.data_version import DATA, PACKED
 
 
 def kept(parts: Parts, id: str) -> list[str]:
@@ -39,7 +39,7 @@ def test_packed_payment_is_shown_as_it_was(paid_worker: PaidWorker) -> None:
 def test_older_release_finds_payments_in_full(paid_door: PaidDoor) -> None:
     """In a store that it may use, whatever this release writes beside it."""
     parts = paid_door.parts
-    parts.client.set(parts.keys.data_version, f"{DATA} {PACKS_PAYMENTS - 1}")
+    parts.client.set(parts.keys.data_version, f"{DATA} {PACKED - 1}")
     _, id = completed(paid_door)
     assert all(json.loads(text) for text in kept(parts, id))
 
@@ -47,7 +47,7 @@ def test_older_release_finds_payments_in_full(paid_door: PaidDoor) -> None:
 def test_payment_settles_packed_where_no_older_release_is_left(paid_door: PaidDoor) -> None:
     """Its outcome is then the same."""
     parts = paid_door.parts
-    parts.client.set(parts.keys.data_version, f"{DATA} {PACKS_PAYMENTS}")
+    parts.client.set(parts.keys.data_version, f"{DATA} {PACKED}")
     deal, id = completed(paid_door)
     assert all(text.startswith("\x01") for text in kept(parts, id))
     assert deal.execute({"do": "ok"}).final and paid_door.parts.ledger.sums()["settled"] == 10_000

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from worker.core.evm import checksum_address
-from worker.payments.packed_text import SentPayment, pack_response, unpack_response
+from worker.payments.packed_payment import SentPayment, pack_response, unpack_response
 from worker.x402.receipts import Settlement, settled_response
 
 PAYER = checksum_address("0x0061d8ba60461e97e1ffe6f14fd856884a8f78ce")

@@ -1,33 +1,22 @@
-"""The short stored form of a settled payment's JSON texts, which gives back every byte of them.
-
-A word that is the same in every payment, or that another field of the payment has, is replaced by one
-character that no such text contains. The word of a character never changes, because stores keep texts for
-years; new ones go to the end.
-"""
+"""The short stored form of a settled payment: what was sent to the facilitator, and the PAYMENT-RESPONSE."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from worker.core.evm import checksum_address, is_address
+from worker.store.packed_text import PACKED, common_words, pack, unpack
 from worker.x402.payment_keys import PaymentKey
 from worker.x402.receipts import RECEIPT_SCHEMA
 
-# Begins every packed text; a plain one begins with a brace.
-_PACKED = "\x01"
 # Characters of the words that are the payment's own.
 _REQUIREMENTS, _NETWORK, _ASSET, _ASSET_LOWER, _PAYER, _PAYER_LOWER, _NONCE, _TRANSACTION, _PAY_TO = map(
     chr, range(0x02, 0x0B)
 )
 
 
-def _fixed(*words: str) -> dict[str, str]:
-    return {chr(0x0B + at): word for at, word in enumerate(words)}
-
-
-_IN_RESPONSES = _fixed(
+_IN_RESPONSES = common_words(
     f'"}}}},"schema":{json.dumps(RECEIPT_SCHEMA, separators=(",", ":"))}}}}}}}',
     '{"success":true,"transaction":"',
     '","network":"',
@@ -38,7 +27,7 @@ _IN_RESPONSES = _fixed(
     ',"transaction":"',
     '"},"signature":"0x',
 )
-_IN_REQUESTS = _fixed(
+_IN_REQUESTS = common_words(
     '{"x402Version":2,',
     '"payload":{',
     '"signature":"0x',
@@ -72,27 +61,27 @@ class SentPayment:
 
     def packed(self) -> SentPayment:
         words = _words(self.key)
-        payload = _packed(self.payload, _of_requirements(self.requirements) | words, _IN_REQUESTS)
-        return SentPayment(payload, _packed(self.requirements, words, _IN_REQUESTS), self.key)
+        payload = pack(self.payload, _of_requirements(self.requirements) | words, _IN_REQUESTS)
+        return SentPayment(payload, pack(self.requirements, words, _IN_REQUESTS), self.key)
 
     def plain(self) -> SentPayment:
-        if not any(text.startswith(_PACKED) for text in (self.payload, self.requirements)):
+        if not any(text.startswith(PACKED) for text in (self.payload, self.requirements)):
             return self
         words = _words(self.key)
-        requirements = _plain(self.requirements, words, _IN_REQUESTS)
-        payload = _plain(self.payload, _of_requirements(requirements) | words, _IN_REQUESTS)
+        requirements = unpack(self.requirements, words, _IN_REQUESTS)
+        payload = unpack(self.payload, _of_requirements(requirements) | words, _IN_REQUESTS)
         return SentPayment(payload, requirements, self.key)
 
 
 def pack_response(response: str, key: str, transaction: str) -> str:
     """A PAYMENT-RESPONSE; the payment's key and its transaction are fields of their own."""
-    return _packed(response, {_TRANSACTION: transaction} | _words(key), _IN_RESPONSES)
+    return pack(response, {_TRANSACTION: transaction} | _words(key), _IN_RESPONSES)
 
 
 def unpack_response(response: str, key: str, transaction: str) -> str:
-    if not response.startswith(_PACKED):
+    if not response.startswith(PACKED):
         return response
-    return _plain(response, {_TRANSACTION: transaction} | _words(key), _IN_RESPONSES)
+    return unpack(response, {_TRANSACTION: transaction} | _words(key), _IN_RESPONSES)
 
 
 def _words(key: str) -> dict[str, str]:
@@ -105,18 +94,3 @@ def _words(key: str) -> dict[str, str]:
 
 def _of_requirements(requirements: str) -> dict[str, str]:
     return {_REQUIREMENTS: requirements, _PAY_TO: str(json.loads(requirements).get("payTo", ""))}
-
-
-def _packed(text: str, own: Mapping[str, str], fixed: Mapping[str, str]) -> str:
-    if not (text.isascii() and text.isprintable()):
-        return text
-    for char, word in (*own.items(), *fixed.items()):
-        if word:
-            text = text.replace(word, char)
-    return _PACKED + text
-
-
-def _plain(text: str, own: Mapping[str, str], fixed: Mapping[str, str]) -> str:
-    if not text.startswith(_PACKED):
-        return text
-    return text[1:].translate({ord(char): word for char, word in (*own.items(), *fixed.items())})
