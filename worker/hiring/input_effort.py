@@ -83,22 +83,16 @@ class BoundedChecks:
 
         A short body that was valid is not checked again, such as when its payment arrives.
         """
-        check = self._check(capability)
-        if check is not None and body.raw in check.passed:
+        schema = capability.input_schema or {}
+        check = self._kept.get(capability.name)
+        if check is None or check.schema != schema:
+            check = self._kept[capability.name] = BoundedCheck(schema)
+        if body.raw in check.passed:
             return []
-        value = body.value
-        problems = [] if check is None else check.problems(value)
-        if check is not None and not problems:
+        problems = check.problems(body.value)
+        if not problems:
             check.remember(body.raw)
         return problems
-
-    def _check(self, capability: Capability) -> BoundedCheck | None:
-        if not capability.input_schema:
-            return None
-        check = self._kept.get(capability.name)
-        if check is None or check.schema != capability.input_schema:
-            check = self._kept[capability.name] = BoundedCheck(capability.input_schema)
-        return check
 
 
 def _counted(keyword: Keyword) -> Keyword:
