@@ -30,8 +30,13 @@ Arg = str | bytes | int | float
 Value = Arg | Sequence[Arg]
 A = TypeVar("A", bound=StrEnum)
 
+# A script formats few numbers, one of them, its time, again and again.
 _PRELUDE = """\
-local function whole(n) return string.format('%.0f', n) end
+local last_number, last_text
+local function whole(n)
+  if n ~= last_number then last_number, last_text = n, string.format('%.0f', n) end
+  return last_text
+end
 """
 _CLOCK = """\
 local function now()

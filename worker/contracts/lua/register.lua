@@ -25,7 +25,7 @@
 local at = now()
 local known = redis.call('HGET', CONTRACT, 'hash') or redis.call('GET', DRAFT)
 if known and known ~= digest then return {'differs'} end
-if redis.call('EXISTS', CONTRACT) == 1 then return {'known'} end
+if redis.call('HLEN', CONTRACT) > 0 then return {'known'} end
 redis.call('ZREMRANGEBYSCORE', CONTRACTS, '-inf', whole(at))
 unpaid_prune(at)
 local new = tonumber(redis.call('HGET', WALLETS, 'paid ' .. seeker) or 0) <= 0

@@ -41,11 +41,14 @@ local function quoted(text)
   return '"' .. string.gsub(text, '[%c"\\]', function(c) return string.format('\\u%04x', string.byte(c)) end) .. '"'
 end
 
--- Appends an event; returns its sequence. cause and correlation are sequences in the same log.
-local function emit(at, kind, payload, step, cause, correlation)
-  return redis.call('RPUSH', LOG, table.concat(
-    {whole(at), kind, step or '-', whole(cause or 0), whole(correlation or 0), payload}, ' '))
+-- An event as it stands in the log. cause and correlation are sequences in the same log.
+local function event(at, kind, payload, step, cause, correlation)
+  return table.concat({whole(at), kind, step or '-', cause and whole(cause) or '0',
+    correlation and whole(correlation) or '0', payload}, ' ')
 end
+
+-- Appends an event; returns its sequence.
+local function emit(...) return redis.call('RPUSH', LOG, event(...)) end
 
 local function wake() redis.call('PUBLISH', LOG, '') end
 
@@ -66,14 +69,18 @@ local LATENCIES = {5e3, 25e3, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7, 3e7, 6e7, 3e8
 
 local function observe(name, of, took, limits)
   took = math.max(0, took)
-  redis.call('HINCRBY', STATS, name .. ' count ' .. of, 1)
-  redis.call('HINCRBY', STATS, name .. ' us ' .. of, whole(took))
+  local fields, added = {name .. ' count ' .. of, name .. ' us ' .. of}, {1, took, 1}
   for _, limit in ipairs(limits or LATENCIES) do
     if took <= limit then
-      redis.call('HINCRBY', STATS, name .. ' le ' .. whole(limit) .. ' ' .. of, 1)
+      fields[3] = name .. ' le ' .. whole(limit) .. ' ' .. of
       break
     end
   end
+  local sums = {}
+  for i, before in ipairs(redis.call('HMGET', STATS, unpack(fields))) do
+    sums[2 * i - 1], sums[2 * i] = fields[i], whole((before or 0) + added[i])
+  end
+  redis.call('HSET', STATS, unpack(sums))
 end
 
 -- The load of a lane, as load.lua returns it. WAITS and TAKERS are the lane's.
@@ -87,11 +94,11 @@ local function lane_load(at, agent, lane, silence)
     redis.call('ZCOUNT', VERIFYING, whole(at - 30e6), '+inf'), lane_mean or '0'}
 end
 
-local function move(id, from, to, at)
-  local created = redis.call('ZSCORE', BY_STATE[from], id) or redis.call('HGET', RECORD, 'created')
+-- Moves an execution to another state; further arguments are stored with it in its record.
+local function move(id, from, to, at, ...)
   redis.call('ZREM', BY_STATE[from], id)
-  redis.call('ZADD', BY_STATE[to], created, id)
-  redis.call('HSET', RECORD, 'state', to, 'updated', whole(at))
+  redis.call('ZADD', BY_STATE[to], redis.call('HGET', RECORD, 'created'), id)
+  redis.call('HSET', RECORD, 'state', to, 'updated', whole(at), ...)
 end
 
 -- Steps without an outcome, oldest first.
@@ -124,53 +131,58 @@ local function cancel_steps(id, at, reason, correlation)
 end
 
 -- Whether work remains after the end (an agent to notify, jobs to take back); a timer triggers it.
-local function loose_ends(id)
-  return redis.call('HGET', RECORD, 'lane') == 'remote' or redis.call('HEXISTS', STEPS, 'jobs') == 1
-end
+local function loose_ends(lane) return lane == 'remote' or redis.call('HEXISTS', STEPS, 'jobs') == 1 end
 
--- Ends an execution; the terminal event is the last in its log. `why` names a refund condition.
+-- Ends an execution; the terminal event is the last in its log, whose length is returned. `why` names a refund
+-- condition.
 local function finish(id, at, from, to, payload, correlation, why)
+  local lane, contract = unpack(get('lane', 'contract'))
   redis.call('ZREM', LEASES, id)
   redis.call('ZREM', QUEUED, id)
-  if loose_ends(id) then redis.call('ZADD', TIMERS, whole(at), id) else redis.call('ZREM', TIMERS, id) end
+  if loose_ends(lane) then redis.call('ZADD', TIMERS, whole(at), id) else redis.call('ZREM', TIMERS, id) end
   redis.call('ZREM', DEADLINES, id)
   redis.call('ZADD', ENDED, whole(at), id)
   money_ended(id, at, to, why or 'no_response')
-  move(id, from, to, at)
-  redis.call('HSET', RECORD, 'phase', 'done', 'ended', whole(at), 'lease', '0')
-  emit(at, 'execution.' .. to, payload, nil, correlation, correlation)
+  move(id, from, to, at, 'phase', 'done', 'ended', whole(at), 'lease', '0')
+  local length = emit(at, 'execution.' .. to, payload, nil, correlation, correlation)
   count('worker_executions_total', 'status', to)
   wake()
   tell('look')
-  redis.call('HDEL', RECORD, 'asker')
-  local contract, lane = unpack(get('contract', 'lane'))
+  local dropped = {'asker'}
   if to == 'completed' and contract then
     -- Bought work is kept long, and nothing runs it again.
-    local dropped = {'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency', 'sla_by',
+    dropped = {'asker', 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency', 'sla_by',
       'log_bytes', 'write', 'error', 'lease'}
     -- A remote agent may still ask under its session.
     if lane ~= 'remote' then dropped[#dropped + 1] = 'session' end
-    redis.call('HDEL', RECORD, unpack(dropped))
   end
+  redis.call('HDEL', RECORD, unpack(dropped))
+  return length
+end
+
+-- The moving average of the run times of an agent and of its lane; the latest run weighs a fifth.
+local function average(agent, lane, took)
+  local fields, means = {'mean_us ' .. agent, 'lane_us ' .. lane}, {}
+  for i, mean in ipairs(redis.call('HMGET', STATS, unpack(fields))) do
+    means[2 * i - 1], means[2 * i] = fields[i], whole(mean and mean * 0.8 + took * 0.2 or took)
+  end
+  redis.call('HSET', STATS, unpack(means))
 end
 
 -- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on.
 local function seal_work(id, at, by, outcome, work, correlation, grace)
-  redis.call('HSET', RECORD, 'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error)
-  cancel_steps(id, at, 'execution ended', correlation)
-  -- Moving average of this agent's run time; the latest run weighs a fifth. Skipped for names that we do not offer.
   local agent, lane, started, contract, version = unpack(get('agent', 'lane', 'started', 'contract', 'version'))
+  cancel_steps(id, at, 'execution ended', correlation)
+  -- Names that we do not offer are not measured.
   if contract or version then
     local took = at - tonumber(started)
-    for _, field in ipairs({'mean_us ' .. agent, 'lane_us ' .. lane}) do
-      local mean = redis.call('HGET', STATS, field)
-      redis.call('HSET', STATS, field, whole(mean and mean * 0.8 + took * 0.2 or took))
-    end
+    average(agent, lane, took)
     observe('run', agent, took)
   end
+  local sealed = {'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error}
   if outcome == 'completed' and money_settles(id, at, grace) then
     redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),
-      'sealed', whole(at))
+      'sealed', whole(at), unpack(sealed))
     redis.call('ZREM', LEASES, id)
     redis.call('ZREM', DEADLINES, id)
     emit(at, 'execution.sealed', '{}')
@@ -178,6 +190,7 @@ local function seal_work(id, at, by, outcome, work, correlation, grace)
     tell('settle')
     return 'settling'
   end
+  redis.call('HSET', RECORD, unpack(sealed))
   finish(id, at, 'running', outcome, work.payload, correlation, work.condition)
   return 'ok'
 end

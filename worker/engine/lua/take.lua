@@ -14,8 +14,9 @@
 --   taken  time, field, value, ...
 --   gone
 local lease = tonumber(lease)
-local state, phase, due, ends_by, limit, sla_by, lane =
-  unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane'))
+local state, phase, due, ends_by, limit, sla_by, lane, fence, attempt, started, hooks =
+  unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane', 'fence', 'attempt', 'first_started',
+    'hooks'))
 local at = now()
 if state ~= 'pending' then
   redis.call('ZREM', QUEUED, id)
@@ -29,18 +30,14 @@ if not money_may_begin(id, at) then
 end
 local run_until = math.min(at + tonumber(limit), ends_by)
 local until_ = math.min(at + lease, run_until)
-redis.call('HINCRBY', RECORD, 'fence', 1)
-redis.call('HINCRBY', RECORD, 'attempt', 1)
-redis.call('HSET', RECORD, 'lease', whole(until_), 'started', whole(at), 'run_until', whole(run_until),
-  'worker', worker, 'session', session)
-redis.call('HSETNX', RECORD, 'first_started', whole(at))
-move(id, 'pending', 'running', at)
-if redis.call('HSTRLEN', RECORD, 'hooks') > 0 then redis.call('ZADD', HOOKED, whole(at), id) end
+move(id, 'pending', 'running', at, 'fence', whole(fence + 1), 'attempt', whole(attempt + 1), 'lease', whole(until_),
+  'started', whole(at), 'first_started', started or whole(at), 'run_until', whole(run_until), 'worker', worker,
+  'session', session)
+if (hooks or '') ~= '' then redis.call('ZADD', HOOKED, whole(at), id) end
 observe('wait', lane, at - tonumber(redis.call('ZSCORE', QUEUED, id) or at))
 redis.call('ZREM', QUEUED, id)
 redis.call('ZADD', LEASES, whole(until_), id)
 emit(at, 'execution.started', '{"session_id":' .. quoted(session) .. ',"consumer_id":' .. quoted(worker) .. '}')
 wake()
-local reply = {'taken', whole(at)}
-for _, value in ipairs(redis.call('HGETALL', RECORD)) do reply[#reply + 1] = value end
-return reply
+local record = redis.call('HGETALL', RECORD)
+return {'taken', whole(at), unpack(record)}

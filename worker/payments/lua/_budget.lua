@@ -18,17 +18,23 @@ local function budget_numbers(allowance)
   return unpack(numbers)
 end
 
+-- What WALLETS has of a wallet, and of all newcomers.
+local function wallet_of(payer)
+  local paid, open, runs, parked, unproven, new = unpack(redis.call('HMGET', WALLETS, 'paid ' .. payer,
+    'open ' .. payer, 'runs ' .. payer, 'parked ' .. payer, 'unproven', 'newcomers'))
+  return {paid = tonumber(paid or 0), open = tonumber(open or 0), runs = runs or '', parked = tonumber(parked or 0),
+    unproven = unproven or '', newcomers = new or ''}
+end
+
 -- The entries of the last hour, and the older ones.
-local function budget_entries(field, at)
+local function budget_entries(entries, at)
   local kept, old = {}, {}
-  for entry in string.gmatch(redis.call('HGET', WALLETS, field) or '', '%S+') do
+  for entry in string.gmatch(entries, '%S+') do
     local list = tonumber(string.match(entry, '^%d+')) > at - BUDGET_HOUR and kept or old
     list[#list + 1] = entry
   end
   return kept, old
 end
-
-local function budget_paid(payer) return tonumber(redis.call('HGET', WALLETS, 'paid ' .. payer) or 0) end
 
 -- How long until fewer than `most` of these entries are within the last hour.
 local function budget_wait(entries, most, at)
@@ -38,68 +44,72 @@ local function budget_wait(entries, most, at)
 end
 
 -- Newcomers' entries whose authorization has not expired.
-local function newcomers(at)
+local function newcomers(all, at)
   local entries = {}
-  for entry in string.gmatch(redis.call('HGET', WALLETS, 'newcomers') or '', '%S+') do
+  for entry in string.gmatch(all or '', '%S+') do
     if tonumber(string.match(entry, '^%d+')) > at then entries[#entries + 1] = entry end
   end
   return entries
 end
 
 -- Whether the wallet's settled payments cover its open ones and `more` others of this amount.
-local function pays_for_itself(payer, amount, more)
-  local open = tonumber(redis.call('HGET', WALLETS, 'open ' .. payer) or 0)
-  return budget_paid(payer) >= (open + more) * tonumber(amount)
+local function pays_for_itself(wallet, amount, more)
+  return wallet.paid >= (wallet.open + more) * tonumber(amount)
 end
 
--- Takes one of the places that all newcomers share.
-local function newcomer_comes(id, ends, at)
-  local entries = newcomers(at)
+-- Newcomers with another one, who takes one of the places that all of them share.
+local function newcomer_comes(id, ends, wallet, at)
+  local entries = newcomers(wallet.newcomers, at)
   entries[#entries + 1] = whole(ends) .. ':' .. id
-  redis.call('HSET', WALLETS, 'newcomers', table.concat(entries, ' '))
+  return table.concat(entries, ' ')
 end
 
--- Releases the newcomer's place: its payment has ended, whatever the outcome.
-local function newcomer_goes(id, at)
-  local entries, left = newcomers(at), {}
+-- A payment of the wallet has ended, whatever the outcome: it is no longer open, and a newcomer's place is free.
+local function wallet_goes(id, payer, was_parked, at)
+  local open, parked, all = unpack(redis.call('HMGET', WALLETS, 'open ' .. payer, 'parked ' .. payer, 'newcomers'))
+  local changes, left = {'open ' .. payer, whole((open or 0) - 1)}, {}
+  local function change(field, value) changes[#changes + 1], changes[#changes + 2] = field, value end
+  if was_parked then change('parked ' .. payer, whole((parked or 0) - 1)) end
+  local entries = newcomers(all, at)
   for _, entry in ipairs(entries) do
     if string.match(entry, ':(.*)$') ~= id then left[#left + 1] = entry end
   end
-  if #left < #entries then redis.call('HSET', WALLETS, 'newcomers', table.concat(left, ' ')) end
+  if #left < #entries then change('newcomers', table.concat(left, ' ')) end
+  redis.call('HSET', WALLETS, unpack(changes))
 end
 
 -- The limit that forbids the wallet another run at this price, and for how long (us; 0 if unknown); nil if none does.
-local function over_budget(payer, amount, allowance, at)
+local function over_budget(wallet, amount, allowance, at)
   local most_open, free, prices, most_earned, unproven, most_newcomers = budget_numbers(allowance)
-  local paid = budget_paid(payer)
-  local earned = math.min(most_earned, math.floor(math.max(0, paid) / (prices * math.max(1, tonumber(amount)))))
-  local runs = budget_entries('runs ' .. payer, at)
-  local wait = budget_wait(runs, free + earned, at)
+  local prices_paid = math.max(0, wallet.paid) / (prices * math.max(1, tonumber(amount)))
+  local runs = budget_entries(wallet.runs, at)
+  local wait = budget_wait(runs, free + math.min(most_earned, math.floor(prices_paid)), at)
   if wait > 0 then return 'uncharged', wait end
-  local open = tonumber(redis.call('HGET', WALLETS, 'open ' .. payer) or 0)
-  if paid <= 0 then
-    wait = budget_wait(budget_entries('unproven', at), unproven, at)
+  if wallet.paid <= 0 then
+    wait = budget_wait(budget_entries(wallet.unproven, at), unproven, at)
     if wait > 0 then return 'unproven', wait end
     -- Each open payment may end without a charge: runs begun all at once count like runs one after the other.
-    local counted = math.max(0, tonumber(redis.call('HGET', WALLETS, 'parked ' .. payer) or 0))
-    if #runs + open - counted >= free then return 'open', 0 end
+    if #runs + wallet.open - math.max(0, wallet.parked) >= free then return 'open', 0 end
   end
-  if open >= most_open then return 'open', 0 end
-  if not pays_for_itself(payer, amount, 1) and #newcomers(at) >= most_newcomers then return 'newcomers', 0 end
+  if wallet.open >= most_open then return 'open', 0 end
+  if not pays_for_itself(wallet, amount, 1) and #newcomers(wallet.newcomers, at) >= most_newcomers then
+    return 'newcomers', 0
+  end
 end
 
 -- A run of this wallet ended without a charge. Drops entries older than an hour.
 local function budget_run(payer, at)
-  local runs = budget_entries('runs ' .. payer, at)
-  runs[#runs + 1] = string.format('%.0f', at)
+  local wallet = wallet_of(payer)
+  local runs = budget_entries(wallet.runs, at)
+  runs[#runs + 1] = whole(at)
   redis.call('HSET', WALLETS, 'runs ' .. payer, table.concat(runs, ' '))
-  if budget_paid(payer) > 0 then return end
-  local all, old = budget_entries('unproven', at)
-  all[#all + 1] = string.format('%.0f:', at) .. payer
+  if wallet.paid > 0 then return end
+  local all, old = budget_entries(wallet.unproven, at)
+  all[#all + 1] = whole(at) .. ':' .. payer
   redis.call('HSET', WALLETS, 'unproven', table.concat(all, ' '))
   for _, entry in ipairs(old) do
     local field = 'runs ' .. string.match(entry, ':(.*)$')
-    if #budget_entries(field, at) == 0 then redis.call('HDEL', WALLETS, field) end
+    if #budget_entries(redis.call('HGET', WALLETS, field) or '', at) == 0 then redis.call('HDEL', WALLETS, field) end
   end
 end
 

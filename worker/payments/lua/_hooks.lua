@@ -3,10 +3,9 @@
 -- Sends a payment back to verification if that was so long ago that its wallet may have spent the money elsewhere.
 -- Wallets whose settled payments cover their open ones are trusted. Returns whether it did.
 local VERIFIED_FOR = 5e6
-local function verify_again(id, at, number)
-  local state, verified, payer, amount = paid_with(number, 'state', 'verified', 'payer', 'amount')
+local function verify_again(id, at, number, state, verified, payer, amount)
   if state ~= 'verified' or at - tonumber(verified or at) <= VERIFIED_FOR then return false end
-  if pays_for_itself(payer, amount, 0) then return false end
+  if pays_for_itself(wallet_of(payer), amount, 0) then return false end
   redis.call('HSET', MONEY, number .. ' state', 'claimed', number .. ' rechecked', whole(at))
   redis.call('HSET', RECORD, 'phase', 'verifying', 'updated', whole(at))
   redis.call('ZADD', OPEN_PAYMENTS, whole(at), id)
@@ -28,11 +27,13 @@ local function money_may_begin(id, at)
     redis.call('ZADD', DEADLINES, whole(at), id)
     return false
   end
-  if settled_by > tonumber((paid_with(number, 'valid_before'))) * 1e6 then
+  local valid_before, state, verified, payer, amount =
+    paid_with(number, 'valid_before', 'state', 'verified', 'payer', 'amount')
+  if settled_by > tonumber(valid_before) * 1e6 then
     let_go(id, at, number)
     return false
   end
-  return not verify_again(id, at, number)
+  return not verify_again(id, at, number, state, verified, payer, amount)
 end
 
 -- Whether a settlement still to come pays for the sealed work; the settler of a waiting request goes first, for up to
@@ -46,13 +47,13 @@ end
 
 -- Applies the effects of an execution's end to its money.
 local function money_ended(id, at, to, why)
-  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+  local number, paid, fee, wallet = unpack(redis.call('HMGET', MONEY, 'current', 'paid', 'fee', 'fee_wallet'))
   if not number then return end
   local state = paid_with(number, 'state')
   -- A payment that may have moved is followed to its outcome, whatever the state of the work.
   if state ~= 'settling' and state ~= 'unknown' then redis.call('ZREM', OPEN_PAYMENTS, id) end
   if to == 'completed' then
-    if paid then owe_fee(id, at, paid) end
+    if paid then owe_fee(id, at, paid, fee, wallet) end
   elseif not paid or why ~= 'kept' then
     if paid then owe_refund(id, at, paid, why) end
     uncharged(at)

@@ -8,43 +8,55 @@ local REPLICA_AWAY = 600e6
 -- Within this time after a new life began, any process that remembers more than the store has reported.
 local GRACE = 5e6
 
--- Detects a new life. Returns the life, and '1' where a write must be on a replica too before it is relied on.
+local function known_life()
+  local life, replica_at, pending, writes, hold, began, done, to, last = unpack(redis.call('HMGET', LIFE, 'life',
+    'replica_at', 'pending', 'writes', 'hold', 'began', 'done', 'to', 'at'))
+  return {life = life, replica_at = replica_at, pending = pending, writes = writes, hold = tonumber(hold or 0),
+    began = tonumber(began or 0), done = done, to = tonumber(to or 0), last = tonumber(last or 0)}
+end
+
+-- The life by what the server says of itself. A server that starts or takes over has a new replication id, so the
+-- dearer run id is asked for only with it, or where the server hides the other.
+local function present_life(link, known)
+  local id = string.match(link, 'master_replid:(%w+)')
+  if id and known and string.sub(known, -#id - 1) == '/' .. id then return known end
+  return (string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or 'unnamed') .. '/' .. (id or 'unnamed')
+end
+
+-- Detects a new life. Returns what is known of it, and '1' where a write must be on a replica too before it is relied
+-- on.
 local function look_at_life(at)
-  local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or 'unnamed'
+  local known = known_life()
   local link = redis.call('INFO', 'replication')
-  local life = run .. '/' .. (string.match(link, 'master_replid:(%w+)') or 'unnamed')
-  local known, replica_at, pending, writes = unpack(redis.call('HMGET', LIFE, 'life', 'replica_at', 'pending', 'writes'))
+  local life, replica_at = present_life(link, known.life), known.replica_at
   if tonumber(string.match(link, 'connected_slaves:(%d+)') or 0) > 0 then
     if at - tonumber(replica_at or 0) > 1e6 then redis.call('HSET', LIFE, 'replica_at', whole(at)) end
     replica_at = at
   end
-  if known ~= life then
+  if known.life ~= life then
     local last = redis.call('ZREVRANGE', WRITERS, 0, 0, 'WITHSCORES')[2]
     local writers = last and redis.call('ZRANGEBYSCORE', WRITERS, whole(last - HEARD_OF), '+inf') or {}
-    local hold = redis.call('HGET', LIFE, 'hold') or '0'
     -- A store seen for the first time is most likely new, and a contract's time may be in whole seconds.
-    local began = known and at or math.floor(at / 1e6) * 1e6
+    local began = whole(known.life and at or math.floor(at / 1e6) * 1e6)
     -- Two lives that ended in quick succession: no process remembers all of it.
-    local vouched = known and pending ~= '1' and #writers > 0
-    redis.call('HSET', LIFE, 'life', life, 'life_before', known or '', 'began', whole(began), 'hold', whole(began),
-      'hold_before', hold, 'done', '', 'pending', vouched and '1' or '', 'silent', table.concat(writers, ' '),
-      'writes_before', writes or '0')
+    local vouched = known.life and known.pending ~= '1' and #writers > 0
+    redis.call('HSET', LIFE, 'life', life, 'life_before', known.life or '', 'began', began, 'hold', began,
+      'hold_before', whole(known.hold), 'done', '', 'pending', vouched and '1' or '', 'silent', table.concat(writers, ' '),
+      'writes_before', known.writes or '0')
+    known = known_life()
   end
-  return life, replica_at and at - tonumber(replica_at) < REPLICA_AWAY and '1' or ''
+  return known, replica_at and at - tonumber(replica_at) < REPLICA_AWAY and '1' or ''
 end
 
 -- How long (us) a contract signed at that time must not get a 402, 0 when it may. `longest`: how long after its
 -- claim an authorization for it may still land.
-local function held_for(at, signed, registered, longest)
-  local hold, began, pending, done, life, to, last = unpack(redis.call('HMGET', LIFE, 'hold', 'began', 'pending', 'done',
-    'life', 'to', 'at'))
-  hold = tonumber(hold or 0)
-  if signed < hold and (done ~= life or tonumber(to or 0) < hold + longest) then
-    if pending == '1' or done ~= life then return GRACE end
-    return math.max(1e6, hold + longest - at)
+local function held_for(at, known, signed, registered, longest)
+  if signed < known.hold and (known.done ~= known.life or known.to < known.hold + longest) then
+    if known.pending == '1' or known.done ~= known.life then return GRACE end
+    return math.max(1e6, known.hold + longest - at)
   end
   -- A contract that was forgotten too and has come back: found money may be its own.
-  if signed < tonumber(began or 0) and registered > tonumber(last or 0) then
+  if signed < known.began and registered > known.last then
     redis.call('HSET', LIFE, 'wanted', '1')
     return 2e6
   end

@@ -18,36 +18,43 @@ local function book(id, at, fact, number, amount, detail)
   redis.call('RPUSH', JOURNAL, table.concat({whole(at), fact, id, number, amount, detail or '-'}, ' '))
 end
 
--- Moves a payment to another state; the sums by state always add up to the total ever claimed.
-local function turn(id, at, number, to, detail)
+-- The payer decides which hooks are notified of the end, as long as no work was begun for somebody else.
+local function choose_hooks(number, hooks, accepted)
+  local state, started = unpack(get('state', 'first_started'))
+  if accepted and state and not started then redis.call('HSET', RECORD, 'hooks', hooks) end
+  redis.call('HDEL', MONEY, number .. ' hooks')
+end
+
+-- Moves an open payment to another state in which it is open; further arguments are stored with it in MONEY.
+local function advance(id, at, number, to, amount, hooks, detail, ...)
+  if hooks then choose_hooks(number, hooks, true) end
+  redis.call('HSET', MONEY, number .. ' state', to, ...)
+  book(id, at, to, number, amount, detail)
+end
+
+-- Ends a payment, or corrects its end; the sums by state always add up to the total ever claimed. Further arguments
+-- are stored with it in MONEY.
+local function turn(id, at, number, to, detail, ...)
   local from, amount, payer, hooks = paid_with(number, 'state', 'amount', 'payer', 'hooks')
   if from == to then return end
-  local ended = {settled = true, refused = true, released = true}
-  if hooks then
-    -- The payer decides which hooks are notified of the end, as long as no work was begun for somebody else.
-    local state, started = unpack(get('state', 'first_started'))
-    local accepted = to ~= 'refused' and to ~= 'released'
-    if accepted and state and not started then redis.call('HSET', RECORD, 'hooks', hooks) end
-    redis.call('HDEL', MONEY, number .. ' hooks')
-  end
-  redis.call('HSET', MONEY, number .. ' state', to)
-  if from and ended[from] then
+  if hooks then choose_hooks(number, hooks, to == 'settled') end
+  redis.call('HSET', MONEY, number .. ' state', to, ...)
+  if from == 'settled' or from == 'refused' or from == 'released' then
     redis.call('HINCRBY', SUMS, from, -amount)
-  elseif ended[to] then
+  else
     redis.call('HINCRBY', SUMS, 'open', -amount)
-    redis.call('HINCRBY', WALLETS, 'open ' .. payer, -1)
-    if (get('parked')[1] or '') ~= '' then redis.call('HINCRBY', WALLETS, 'parked ' .. payer, -1) end
-    newcomer_goes(id, at)
+    wallet_goes(id, payer, (get('parked')[1] or '') ~= '', at)
   end
-  if ended[to] then redis.call('HINCRBY', SUMS, to, amount) end
+  redis.call('HINCRBY', SUMS, to, amount)
   book(id, at, to, number, amount, detail)
 end
 
 -- Records a payment whose settlement outcome is unknown, and notifies followers of the execution once.
 local function becomes_unknown(id, at, number, cause)
-  local payment, execution = paid_with(number, 'state'), redis.call('HGET', RECORD, 'state')
+  local payment, amount, hooks = paid_with(number, 'state', 'amount', 'hooks')
+  local execution = redis.call('HGET', RECORD, 'state')
   if payment ~= 'settling' then return end
-  turn(id, at, number, 'unknown', cause)
+  advance(id, at, number, 'unknown', amount, hooks, cause)
   if execution and not TERMINAL[execution] then
     emit(at, 'payment.unknown', '{"number":' .. number .. '}')
     wake()
@@ -57,8 +64,7 @@ end
 -- The authorization can no longer be settled: the work waits for another payment.
 local function let_go(id, at, number)
   local code = 'authorization_too_short'
-  redis.call('HSET', MONEY, number .. ' code', code)
-  turn(id, at, number, 'released', code)
+  turn(id, at, number, 'released', code, number .. ' code', code)
   redis.call('ZREM', OPEN_PAYMENTS, id)
   redis.call('HSET', RECORD, 'phase', 'payment_due', 'due', '0', 'parked', '', 'updated', whole(at))
   emit(at, 'payment.refused', '{"number":' .. number .. ',"code":' .. quoted(code) .. '}')

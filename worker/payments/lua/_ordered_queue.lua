@@ -5,15 +5,15 @@ local LINE_VOUCHED = 3
 
 -- How many of `ahead` executions, waiting or being verified, are counted before the next one. Newcomers keep every
 -- fourth place while others queue behind them, so for one of them each newcomer ahead counts twice.
-local function line_ahead(ahead, newcomer, at)
-  return newcomer and math.max(ahead, 2 * math.min(ahead, #newcomers(at))) or ahead
+local function line_ahead(ahead, newcomer, wallet, at)
+  return newcomer and math.max(ahead, 2 * math.min(ahead, #newcomers(wallet.newcomers, at))) or ahead
 end
 
 -- Moves work of a wallet that has paid ahead of newcomers' work at the end of the queue. Newcomers keep every fourth
 -- place, so that they wait longer but do not starve.
 local function go_ahead(list, id, at)
-  local new = {}
-  for _, entry in ipairs(newcomers(at)) do new[string.match(entry, ':(.*)$')] = true end
+  local entries, new = newcomers(redis.call('HGET', WALLETS, 'newcomers'), at), {}
+  for _, entry in ipairs(entries) do new[string.match(entry, ':(.*)$')] = true end
   if new[id] or not next(new) then return end
   local since = LINE_VOUCHED
   for _, other in ipairs(redis.call('LRANGE', list, -LINE_WINDOW, -1)) do

@@ -14,8 +14,7 @@ local function owe_refund(id, at, number, reason)
 end
 
 -- Adds the contract's platform fee on a payment that bought its result; fees accumulate per wallet.
-local function owe_fee(id, at, number)
-  local fee, wallet = unpack(redis.call('HMGET', MONEY, 'fee', 'fee_wallet'))
+local function owe_fee(id, at, number, fee, wallet)
   if not fee or tonumber(fee) == 0 then return end
   redis.call('HINCRBY', SUMS, 'fees_due', fee)
   redis.call('ZADD', LEGS, 'NX', whole(at), 'fee ' .. wallet)

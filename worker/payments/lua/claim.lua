@@ -49,7 +49,6 @@
 --   payments    too many failed
 --   busy        how many executions are ahead of it
 local at = now()
-local life, replicated = look_at_life(at)
 local contract_state, execution, found, registered, unpaid = unpack(redis.call('HMGET', CONTRACT, 'state', 'execution',
   'found_key', 'registered', 'unpaid'))
 -- The chain has shown that the contract is paid for: skip verification, only record that fact.
@@ -62,76 +61,89 @@ if bound then
   if string.sub(bound, 1, #id) == id then return {'same', id} end
   return {'used'}
 end
+local named = redis.call('GET', PAYMENT_IDENTIFIER)
+local phase, known_digest, sealed, started = unpack(get('phase', 'digest', 'sealed_by', 'first_started'))
+local payments = tonumber(redis.call('HGET', MONEY, 'count') or 0)
+local wallet = wallet_of(payer)
+-- A claim not verified by then waits for its facilitator and is ahead of nobody.
+local verified_by = whole(at - 30e6)
+local verifying = redis.call('ZCOUNT', VERIFYING, verified_by, '+inf')
+local waiting = redis.call('LLEN', EXPRESS)
+local known, replicated = look_at_life(at)
 if not found then
-  local held = held_for(at, tonumber(signed), tonumber(registered or 0), tonumber(longest))
+  local held = held_for(at, known, tonumber(signed), tonumber(registered or 0), tonumber(longest))
   if held > 0 then return {'held', whole(held)} end
 end
-if identifier ~= '' and redis.call('EXISTS', PAYMENT_IDENTIFIER) == 1 then return {'identifier'} end
-local phase, known_digest, sealed, started = unpack(get('phase', 'digest', 'sealed_by', 'first_started'))
+if identifier ~= '' and named then return {'identifier'} end
 if phase and phase ~= 'offered' and phase ~= 'payment_due' then return {'paying', phase} end
 if sealed and known_digest ~= digest then return {'conflict'} end
 -- A payment's record is permanent, and signing an authorization without funds costs nothing.
-local most = sealed and 100 or 20
-if not found and tonumber(redis.call('HGET', MONEY, 'count') or 0) >= most then return {'payments'} end
+if not found and payments >= (sealed and 100 or 20) then return {'payments'} end
 local newcomer = false
 -- Payment for work that is already done is always accepted.
 if not sealed and not found then
-  local which, wait = over_budget(payer, amount, allowance, at)
+  local which, wait = over_budget(wallet, amount, allowance, at)
   if which then return {'budget', which, whole(wait)} end
-  newcomer = not pays_for_itself(payer, amount, 1)
-  -- A claim not verified by then waits for its facilitator and is ahead of nobody.
-  redis.call('ZREMRANGEBYSCORE', VERIFYING, '-inf', '(' .. whole(at - 30e6))
-  local ahead = redis.call('ZCARD', VERIFYING)
-  ahead = ahead + (lane == 'express' and redis.call('LLEN', EXPRESS) or redis.call('ZCARD', QUEUED))
-  ahead = line_ahead(ahead, newcomer, at)
+  newcomer = not pays_for_itself(wallet, amount, 1)
+  local ahead = verifying + (lane == 'express' and waiting or redis.call('ZCARD', QUEUED))
+  ahead = line_ahead(ahead, newcomer, wallet, at)
   if ahead > tonumber(most_ahead) then return {'busy', whole(ahead)} end
 end
+local number = payments + 1
+local state = found and 'settling' or 'claimed'
+local claimed_phase = found and 'settling' or 'verifying'
+local money = {'count', number, 'current', number, number .. ' state', state, number .. ' key', key, number .. ' payer',
+  payer, number .. ' amount', amount, number .. ' payload', payload, number .. ' requirements', requirements,
+  number .. ' valid_before', valid_before, number .. ' claimed', whole(at)}
+local claimed = event(at, 'payment.claimed', '{"number":' .. number .. '}')
 if not phase then
   redis.call('HSET', RECORD, 'id', id, 'state', 'pending', 'lane', lane, 'attempt', '0', 'fence', '0',
     'created', whole(at), 'updated', whole(at), 'ends_by', deadline, 'digest', digest, 'contract', contract,
-    unpack(fields))
+    'phase', claimed_phase, 'asker', asker, unpack(fields))
   if hooks ~= '' then redis.call('HSET', RECORD, 'hooks', hooks) end
-  for _, key in ipairs(INDEXES) do redis.call('ZADD', key, whole(at), id) end
+  for _, index in ipairs(INDEXES) do redis.call('ZADD', index, whole(at), id) end
   redis.call('ZADD', BY_STATE.pending, whole(at), id)
   redis.call('ZADD', DEADLINES, deadline, id)
   if document ~= '' then
-    redis.call('HSET', CONTRACT, 'document', document, 'hash', hash, 'state', 'signed', 'created', drafted,
-      'registered', whole(at))
+    redis.call('HSET', CONTRACT, 'execution', id, 'document', document, 'hash', hash, 'state', 'signed',
+      'created', drafted, 'registered', whole(at))
+  else
+    redis.call('HSET', CONTRACT, 'execution', id)
   end
-  redis.call('HSET', CONTRACT, 'execution', id)
   redis.call('PERSIST', CONTRACT)
   redis.call('ZREM', CONTRACTS, CONTRACT)
-  redis.call('HSET', MONEY, 'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet)
   -- Its bytes count as unpaid until a payment is verified.
-  if unpaid and not found then redis.call('HSET', MONEY, 'unpaid', unpaid) end
-  emit(at, 'execution.created', created)
+  local quota = unpaid and not found and {'unpaid', unpaid} or {}
+  redis.call('HSET', MONEY, 'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet, unpack(quota))
+  redis.call('RPUSH', LOG, event(at, 'execution.created', created), claimed)
   count('worker_executions_total', 'status', 'created')
-elseif not sealed then
-  -- Nothing is sealed, so nothing is owed: another input may come with another payment. A refused payment has
-  -- dropped the input, even if it is the same.
-  redis.call('HSET', RECORD, 'digest', digest, unpack(fields, 1, 2 * tonumber(changeable)))
-  redis.call('PERSIST', CONTRACT)
-  if known_digest ~= digest then
-    redis.call('DEL', STEPS)
-    redis.call('HSET', RECORD, 'said', '0', 'marks', '0')
+else
+  local input = {}
+  if not sealed then
+    -- Nothing is sealed, so nothing is owed: another input may come with another payment. A refused payment has
+    -- dropped the input, even if it is the same.
+    input = {'digest', digest, unpack(fields, 1, 2 * tonumber(changeable))}
+    redis.call('PERSIST', CONTRACT)
+    if known_digest ~= digest then
+      redis.call('DEL', STEPS)
+      redis.call('HSET', RECORD, 'said', '0', 'marks', '0')
+    end
   end
+  redis.call('HSET', RECORD, 'phase', claimed_phase, 'updated', whole(at), 'asker', asker, unpack(input))
+  -- Anybody may send a payment that will be refused: its hooks are notified only once it is accepted.
+  if not started then redis.call('HSET', MONEY, number .. ' hooks', hooks) end
+  redis.call('RPUSH', LOG, claimed)
 end
-local number = redis.call('HINCRBY', MONEY, 'count', 1)
--- Anybody may send a payment that will be refused: its hooks are notified only once it is accepted.
-if phase and not started then redis.call('HSET', MONEY, number .. ' hooks', hooks) end
-redis.call('HSET', RECORD, 'phase', found and 'settling' or 'verifying', 'updated', whole(at), 'asker', asker)
-redis.call('HSET', MONEY, 'current', number, number .. ' state', found and 'settling' or 'claimed', number .. ' key', key,
-  number .. ' payer', payer, number .. ' amount', amount, number .. ' payload', payload,
-  number .. ' requirements', requirements, number .. ' valid_before', valid_before, number .. ' claimed', whole(at))
+redis.call('HSET', MONEY, unpack(money))
 redis.call('SET', PAYMENT, id .. ' ' .. number)
 if identifier ~= '' then redis.call('SET', PAYMENT_IDENTIFIER, id .. ' ' .. number) end
 redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(verify_by)), id)
+redis.call('ZREMRANGEBYSCORE', VERIFYING, '-inf', '(' .. verified_by)
 if not found then redis.call('ZADD', VERIFYING, whole(at), id) end
-if newcomer then newcomer_comes(id, tonumber(valid_before) * 1e6, at) end
+local place = newcomer and {'newcomers', newcomer_comes(id, tonumber(valid_before) * 1e6, wallet, at)} or {}
+redis.call('HSET', WALLETS, 'open ' .. payer, whole(wallet.open + 1), unpack(place))
 redis.call('HINCRBY', SUMS, 'claimed', amount)
 redis.call('HINCRBY', SUMS, 'open', amount)
-redis.call('HINCRBY', WALLETS, 'open ' .. payer, 1)
 book(id, at, 'claimed', number, amount, key)
-emit(at, 'payment.claimed', '{"number":' .. number .. '}')
 wake()
-return {'claimed', tostring(number), count_write(at, writer), life, replicated}
+return {'claimed', tostring(number), count_write(at, writer), known.life, replicated}

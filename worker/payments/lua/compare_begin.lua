@@ -12,7 +12,7 @@
 --   wait
 --   go    life, block compared last or '', when the life began in us
 local at = now()
-local life = look_at_life(at)
+local life = look_at_life(at).life
 local done, last, block, held_until, hold, wanted, began = unpack(redis.call('HMGET', LIFE, 'done', 'at', 'block', 'lease',
   'hold', 'wanted', 'began'))
 if tonumber(held_until or 0) > at then return {'wait'} end

@@ -9,5 +9,5 @@
 -- returns
 --   how long (us) it must not be asked for money, 0 when it may be
 local at = now()
-look_at_life(at)
-return whole(held_for(at, tonumber(signed), tonumber(registered), tonumber(longest)))
+local known = look_at_life(at)
+return whole(held_for(at, known, tonumber(signed), tonumber(registered), tonumber(longest)))

@@ -21,16 +21,18 @@
 --   what forbids the wallet another run and for how long in us; '' and how many executions are counted before it
 --   when nothing does
 local at = now()
-look_at_life(at)
 local contract = redis.call('HMGET', CONTRACT, 'hash', 'execution', 'found_key', 'registered', 'drafted')
 for i = 1, 5 do contract[i] = contract[i] or '' end
-local stored = contract[4] ~= '' and contract[4] or registered
-local held = held_for(at, tonumber(signed), tonumber(stored), tonumber(longest))
+local bound = redis.call('GET', PAYMENT)
+local wallet = wallet_of(payer)
 local load = lane_load(at, agent, lane, silence)
+local known = look_at_life(at)
+local stored = contract[4] ~= '' and contract[4] or registered
+local held = held_for(at, known, tonumber(signed), tonumber(stored), tonumber(longest))
 local ahead = load[2] + load[7]
 local which, number = '', ahead
 if payer ~= '' then
-  which, number = over_budget(payer, price, allowance, at)
-  if not which then which, number = '', line_ahead(ahead, not pays_for_itself(payer, price, 1), at) end
+  which, number = over_budget(wallet, price, allowance, at)
+  if not which then which, number = '', line_ahead(ahead, not pays_for_itself(wallet, price, 1), wallet, at) end
 end
-return {contract, redis.call('GET', PAYMENT) or '', load, whole(held), which, whole(number)}
+return {contract, bound or '', load, whole(held), which, whole(number)}

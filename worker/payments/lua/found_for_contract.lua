@@ -16,7 +16,7 @@
 --   waits
 --   known
 --   taken  look again
-if settled_place(transfer) or redis.call('EXISTS', PAYMENT) == 1 then return {'known'} end
+if settled_place(transfer) or redis.call('GET', PAYMENT) then return {'known'} end
 local state, execution, bound, entry = unpack(redis.call('HMGET', CONTRACT, 'state', 'execution', 'found', 'unpaid'))
 if state ~= 'signed' or execution or bound then return {'taken'} end
 redis.call('HSET', CONTRACT, 'found', payload, 'found_key', key, 'found_tx', tx)

@@ -19,7 +19,7 @@
 --   bound  number
 --   known
 --   taken  look again
-if settled_place(transfer) or redis.call('EXISTS', PAYMENT) == 1 then return {'known'} end
+if settled_place(transfer) or redis.call('GET', PAYMENT) then return {'known'} end
 local phase = redis.call('HGET', RECORD, 'phase')
 local paid = redis.call('HGET', MONEY, 'paid')
 if (phase ~= 'offered' and phase ~= 'payment_due') or paid then return {'taken'} end

@@ -12,6 +12,6 @@
 --   listed
 --   known
 if redis.call('HEXISTS', FOUND_ABOUT, transfer) == 1 then return {'known'} end
-if redis.call('EXISTS', PAYMENT) == 1 and misfit ~= '1' then return {'known'} end
+if redis.call('GET', PAYMENT) and misfit ~= '1' then return {'known'} end
 list_found(transfer, line, moved, most, 'listed')
 return {'listed'}

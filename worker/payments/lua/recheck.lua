@@ -9,4 +9,4 @@
 local state, phase, sealed = unpack(get('state', 'phase', 'sealed_by'))
 local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
 if state ~= 'pending' or phase ~= 'working' or sealed or not number or paid then return 0 end
-return verify_again(id, now(), number) and 1 or 0
+return verify_again(id, now(), number, paid_with(number, 'state', 'verified', 'payer', 'amount')) and 1 or 0

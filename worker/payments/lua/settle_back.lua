@@ -1,7 +1,7 @@
 -- Returns a settlement lease with which no call was made. The clock tries again soon.
 --
 -- keys
---   money record journal open_payments sums wallets
+--   money record journal open_payments
 -- args
 --   id
 --   number
@@ -10,9 +10,12 @@
 -- returns
 --   1 or 0
 local at = now()
-local state, holder, calls, unknown, refusal = paid_with(number, 'state', 'token', 'calls', 'unknown', 'refusal')
+local state, holder, calls, unknown, refusal, amount, hooks =
+  paid_with(number, 'state', 'token', 'calls', 'unknown', 'refusal', 'amount', 'hooks')
 if holder ~= token or (state ~= 'settling' and state ~= 'unknown') then return 0 end
-if state == 'settling' and tonumber(calls) == 1 and not unknown then turn(id, at, number, 'verified') end
+if state == 'settling' and tonumber(calls) == 1 and not unknown then
+  advance(id, at, number, 'verified', amount, hooks)
+end
 -- A lease to look at the chain after a refusal counted no call.
 if not refusal then redis.call('HINCRBY', MONEY, number .. ' calls', -1) end
 redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' again', whole(at + tonumber(pause)))

@@ -1,7 +1,7 @@
 -- Grants the lease for a facilitator call: one call per payment at a time, journaled before it is made.
 --
 -- keys
---   money record journal life open_payments sums wallets writers
+--   money record journal life open_payments writers
 -- args
 --   id
 --   token   of the caller
@@ -19,28 +19,32 @@ local lease = tonumber(lease)
 local number, contract = unpack(redis.call('HMGET', MONEY, 'current', 'contract'))
 local phase = redis.call('HGET', RECORD, 'phase')
 local at = now()
-local life, replicated = look_at_life(at)
 if not number then return {'no', 'none'} end
-local state, held, holder, payload, requirements, payer, unknown, amount, again, maybe, refusal, refused, named =
-  paid_with(number, 'state', 'lease', 'token', 'payload', 'requirements', 'payer', 'unknown', 'amount', 'again',
-    'maybe', 'refusal', 'refused_at', 'hash')
+local state, held, holder, payload, requirements, payer, unknown, amount, again, maybe, refusal, refused, named, calls,
+  hooks = paid_with(number, 'state', 'lease', 'token', 'payload', 'requirements', 'payer', 'unknown', 'amount', 'again',
+    'maybe', 'refusal', 'refused_at', 'hash', 'calls', 'hooks')
 local wanted = state == 'settling' or state == 'unknown' or (state == 'verified' and phase == 'settling')
 if not wanted then return {'no', state} end
 if tonumber(held or 0) > at and holder ~= token then return {'busy'} end
 if tonumber(again or 0) > at then return {'busy'} end
 if refusal and chain ~= '1' then return {'busy'} end
+local known, replicated = look_at_life(at)
+local facts = {number .. ' lease', whole(at + lease), number .. ' token', token}
+local function fact(name, value) facts[#facts + 1], facts[#facts + 2] = number .. ' ' .. name, value end
 -- A call that began and was never answered may have moved the money.
 if state == 'settling' then
   unknown, maybe = '1', '1'
-  redis.call('HSET', MONEY, number .. ' unknown', '1', number .. ' maybe', '1')
+  fact('unknown', '1')
+  fact('maybe', '1')
 end
-if state == 'verified' then turn(id, at, number, 'settling') end
-redis.call('HSET', MONEY, number .. ' lease', whole(at + lease), number .. ' token', token)
+if not refusal then fact('calls', whole((calls or 0) + 1)) end
+if state == 'verified' then
+  advance(id, at, number, 'settling', amount, hooks, nil, unpack(facts))
+else
+  redis.call('HSET', MONEY, unpack(facts))
+end
 redis.call('ZADD', OPEN_PAYMENTS, whole(at + lease), id)
-if not refusal then
-  redis.call('HINCRBY', MONEY, number .. ' calls', 1)
-  book(id, at, 'settle_call', number, amount)
-end
+if not refusal then book(id, at, 'settle_call', number, amount) end
 local writes = count_write(at, writer)
-return {'go', number, writes, life, replicated, payload, requirements, payer, unknown or '', maybe or '', refusal or '',
-  refused or '', named or '', contract}
+return {'go', number, writes, known.life, replicated, payload, requirements, payer, unknown or '', maybe or '',
+  refusal or '', refused or '', named or '', contract}

@@ -2,7 +2,7 @@
 -- unknown, so nobody is asked to pay again, and no call is repeated.
 --
 -- keys
---   log money record journal open_payments sums wallets
+--   log money record journal open_payments
 -- args
 --   id
 --   number

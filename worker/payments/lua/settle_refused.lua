@@ -18,8 +18,7 @@ local at = now()
 local state, unknown = paid_with(number, 'state', 'unknown')
 if state ~= 'settling' and state ~= 'unknown' then return 'gone' end
 if unknown and by_chain ~= '1' then return 'unknown' end
-redis.call('HSET', MONEY, number .. ' code', code, number .. ' response', response, number .. ' lease', '0')
-turn(id, at, number, 'refused', code)
+turn(id, at, number, 'refused', code, number .. ' code', code, number .. ' response', response, number .. ' lease', '0')
 if not redis.call('HGET', MONEY, 'paid') then uncharged(at, true) end
 redis.call('ZREM', OPEN_PAYMENTS, id)
 local execution, sealed, ends_by = unpack(get('state', 'sealed_by', 'ends_by'))

@@ -1,7 +1,7 @@
 -- A call ended without a certain answer: the money may have moved, so schedules the identical call again.
 --
 -- keys
---   log money record journal open_payments sums wallets
+--   log money record journal open_payments
 -- args
 --   id
 --   number

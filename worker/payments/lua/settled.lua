@@ -32,8 +32,11 @@ local function without(key, others)
 end
 
 local at = now()
-local state, amount, calls = paid_with(number, 'state', 'amount', 'calls')
+local current, paid, state, amount, calls, payer = unpack(redis.call('HMGET', MONEY, 'current', 'paid',
+  number .. ' state', number .. ' amount', number .. ' calls', number .. ' payer'))
 local first = redis.call('HGET', TRANSACTIONS, tx)
+local execution, phase, sealed, lane, terminal, context, agent =
+  unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context', 'agent'))
 if not state then
   book(id, at, 'settled_unknown_payment', number, '0', tx)
   return {'lost'}
@@ -45,30 +48,23 @@ elseif how == 'facilitator' and audit == '' and first and first ~= id .. ' ' .. 
   -- One transaction may move several payments, but only a chain could tell.
   how = 'presumed'
 end
-redis.call('HSET', MONEY, number .. ' tx', tx, number .. ' response', response, number .. ' how', how,
-  number .. ' settled', whole(at), number .. ' lease', '0')
-if payload ~= '' then
-  redis.call('HSET', MONEY, number .. ' payload', payload, number .. ' requirements', requirements)
-end
-turn(id, at, number, 'settled', tx)
-budget_pay(paid_with(number, 'payer', 'amount'))
+local texts = payload ~= '' and {number .. ' payload', payload, number .. ' requirements', requirements} or {}
+turn(id, at, number, 'settled', tx, number .. ' tx', tx, number .. ' response', response, number .. ' how', how,
+  number .. ' settled', whole(at), number .. ' lease', '0', 'paid', paid or number, unpack(texts))
+budget_pay(payer, amount)
 if how == 'presumed' then book(id, at, 'presumed', number, amount, tx ~= '' and tx or '-') end
 -- Without a settle call of ours the chain itself reported it, for a payment that we never had.
 if audit ~= '' and tonumber(calls or 0) > 0 then
   redis.call('ZADD', AUDITS, whole(at + tonumber(audit)), id .. ' ' .. number)
 end
-local current, paid, mode = unpack(redis.call('HMGET', MONEY, 'current', 'paid', 'mode'))
 if current == number then redis.call('ZREM', OPEN_PAYMENTS, id) end
 if paid then
   owe_refund(id, at, number, 'duplicate_payment')
   return {'refund'}
 end
-redis.call('HSET', MONEY, 'paid', number)
-local agent = get('agent')[1] or ''
+agent = agent or ''
 redis.call('HINCRBY', STATS, 'worker_revenue_units_total{agent="' .. agent .. '"}', amount)
 count('worker_settlements_total', 'agent', agent)
-local execution, phase, sealed, lane, terminal, context =
-  unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context'))
 if not execution or TERMINAL[execution] then
   owe_refund(id, at, number, 'no_response')
   return {'refund'}
@@ -86,9 +82,9 @@ if current ~= number then
 end
 emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
-  finish(id, at, execution, 'completed', terminal)
+  local length = finish(id, at, execution, 'completed', terminal)
   redis.call('HDEL', MONEY, number .. ' lease', number .. ' token', number .. ' verified', 'fee', 'fee_wallet')
-  return {'completed', redis.call('LLEN', LOG), redis.call('HGETALL', RECORD),
+  return {'completed', length, redis.call('HGETALL', RECORD),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end
 redis.call('HSET', RECORD, 'phase', 'working', 'updated', whole(at))

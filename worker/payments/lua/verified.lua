@@ -1,7 +1,7 @@
 -- Records that the facilitator would settle the payment: starts the work, or the settlement if that comes first.
 --
 -- keys
---   log money record deadlines express journal open_payments queued sums timers verifying wallets unpaid
+--   log money record deadlines express journal open_payments queued timers verifying wallets unpaid
 --   unpaid_new unpaid_bytes
 -- args
 --   id
@@ -10,36 +10,33 @@
 --   working   lane
 --   settling
 --   gone
-local current, mode = unpack(redis.call('HMGET', MONEY, 'current', 'mode'))
-local phase, lane, sealed, latency, ends_by = unpack(get('phase', 'lane', 'sealed_by', 'latency', 'ends_by'))
-if current ~= number or paid_with(number, 'state') ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
+local current, mode, entry, state, amount, hooks, again = unpack(redis.call('HMGET', MONEY, 'current', 'mode', 'unpaid',
+  number .. ' state', number .. ' amount', number .. ' hooks', number .. ' rechecked'))
+local phase, lane, sealed, latency, ends_by, verified =
+  unpack(get('phase', 'lane', 'sealed_by', 'latency', 'ends_by', 'verified'))
+if current ~= number or state ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
 local at = now()
-turn(id, at, number, 'verified')
+advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at))
 redis.call('ZREM', VERIFYING, id)
-redis.call('HSET', MONEY, number .. ' verified', whole(at))
-local entry = redis.call('HGET', MONEY, 'unpaid')
 if entry then
   unpaid_release(entry)
   redis.call('HDEL', MONEY, 'unpaid')
 end
-redis.call('HSETNX', RECORD, 'verified', whole(at))
+verified = verified or whole(at)
+local by = latency and not sealed and tonumber(verified) + tonumber(latency)
+if by then redis.call('ZADD', DEADLINES, whole(math.min(tonumber(ends_by), by)), id) end
+local settles = sealed or mode == 'before_work'
+redis.call('HSET', RECORD, 'phase', settles and 'settling' or 'working', 'updated', whole(at), 'verified', verified,
+  unpack(by and {'sla_by', whole(by)} or {}))
 emit(at, 'payment.verified', '{"number":' .. number .. '}')
-if latency and not sealed then
-  local by = tonumber(redis.call('HGET', RECORD, 'verified')) + tonumber(latency)
-  redis.call('HSET', RECORD, 'sla_by', whole(by))
-  redis.call('ZADD', DEADLINES, whole(math.min(tonumber(ends_by), by)), id)
-end
-if sealed or mode == 'before_work' then
-  redis.call('HSET', RECORD, 'phase', 'settling', 'updated', whole(at))
+if settles then
   redis.call('ZADD', OPEN_PAYMENTS, whole(at), id)
   wake()
   tell('settle')
   return {'settling'}
 end
 redis.call('ZREM', OPEN_PAYMENTS, id)
-redis.call('HSET', RECORD, 'phase', 'working', 'updated', whole(at))
 -- Work whose payment was verified again has waited already.
-local again = (paid_with(number, 'rechecked'))
 queue(id, at, lane, again)
 if lane == 'express' and not again then go_ahead(EXPRESS, id, at) end
 wake()

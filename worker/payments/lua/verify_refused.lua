@@ -15,8 +15,7 @@ local current = redis.call('HGET', MONEY, 'current')
 local phase, sealed, started, ends_by, file = unpack(get('phase', 'sealed_by', 'first_started', 'ends_by', 'input_ref'))
 if current ~= number or paid_with(number, 'state') ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
 local at = now()
-redis.call('HSET', MONEY, number .. ' code', code)
-turn(id, at, number, 'refused', code)
+turn(id, at, number, 'refused', code, number .. ' code', code)
 redis.call('ZREM', OPEN_PAYMENTS, id)
 redis.call('ZREM', VERIFYING, id)
 -- The payment was good when it took a place but not when the work was about to begin: counts as a run.

@@ -11,7 +11,7 @@
 --   life, writes, 'kept' or 'lost' where the life it remembers is over, else ''
 local found = ''
 local at = now()
-local life = look_at_life(at)
+local life = look_at_life(at).life
 local before, writes, writes_before, silent, pending, began, hold, hold_before = unpack(redis.call('HMGET', LIFE,
   'life_before', 'writes', 'writes_before', 'silent', 'pending', 'began', 'hold', 'hold_before'))
 if known ~= '' and known ~= life then

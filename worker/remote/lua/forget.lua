@@ -9,7 +9,7 @@
 --   fields*  the field in turns of each tool
 -- returns
 --   1, or 0 while the connection still holds something
-if alive(epoch, now()) or redis.call('EXISTS', HELD) == 1 then return 0 end
+if alive(epoch, now()) or redis.call('HLEN', HELD) > 0 then return 0 end
 -- The turn matters only while there are consumers.
 local function take_turn(key, field)
   if field ~= '' and redis.call('EXISTS', key) == 0 then redis.call('HDEL', TURNS, field) end
