@@ -68,7 +68,7 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
     ]
     cost = least(paid_worker, asks, 200)
     assert cost.trips <= 8
-    assert cost.commands <= 236
+    assert cost.commands <= 216
 
 
 def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
@@ -77,7 +77,7 @@ def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
     hired.offer()
     cost = least(paid_worker, [hired.execute] * ASKS, 402)
     assert cost.trips <= 1
-    assert cost.commands <= 18
+    assert cost.commands <= 16
 
 
 def test_402_of_a_contract_that_another_process_registered(paid_worker: PaidWorker) -> None:

@@ -53,21 +53,23 @@ local function emit(...) return redis.call('RPUSH', LOG, event(...)) end
 local function wake() redis.call('PUBLISH', LOG, '') end
 
 -- Tells requests that wait for the execution what they must do: 'settle' it, or 'look' at its record. They are woken
--- by nothing else. The process that claimed it has a channel for all its requests.
-local function tell(what)
+-- by nothing else. The process that claimed it has a channel for all its requests: the record's `asker`.
+local function tell_both(what, id, ASKER)
   redis.call('PUBLISH', RECORD, what)
-  local id, ASKER = unpack(get('id', 'asker'))
   if ASKER then redis.call('PUBLISH', ASKER, id .. ' ' .. what) end
 end
+
+local function tell(what) tell_both(what, unpack(get('id', 'asker'))) end
 
 local function count(name, label, value)
   redis.call('HINCRBY', STATS, name .. '{' .. label .. '="' .. value .. '"}', 1)
 end
 
--- Counts a time (us) in a histogram of /metrics, by what it was spent on.
+-- Counts a time (us) in a histogram of /metrics, by what it was spent on; further arguments are stored with it in
+-- STATS.
 local LATENCIES = {5e3, 25e3, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7, 3e7, 6e7, 3e8, 18e8}
 
-local function observe(name, of, took, limits)
+local function observe(name, of, took, limits, ...)
   took = math.max(0, took)
   local fields, added = {name .. ' count ' .. of, name .. ' us ' .. of}, {1, took, 1}
   for _, limit in ipairs(limits or LATENCIES) do
@@ -76,9 +78,9 @@ local function observe(name, of, took, limits)
       break
     end
   end
-  local sums = {}
+  local sums = {...}
   for i, before in ipairs(redis.call('HMGET', STATS, unpack(fields))) do
-    sums[2 * i - 1], sums[2 * i] = fields[i], whole((before or 0) + added[i])
+    sums[#sums + 1], sums[#sums + 2] = fields[i], whole((before or 0) + added[i])
   end
   redis.call('HSET', STATS, unpack(sums))
 end
@@ -94,12 +96,14 @@ local function lane_load(at, agent, lane, silence)
     redis.call('ZCOUNT', VERIFYING, whole(at - 30e6), '+inf'), lane_mean or '0'}
 end
 
--- Moves an execution to another state; further arguments are stored with it in its record.
-local function move(id, from, to, at, ...)
+-- Moves an execution that was created then to another state; further arguments are stored with it in its record.
+local function move_from(created, id, from, to, at, ...)
   redis.call('ZREM', BY_STATE[from], id)
-  redis.call('ZADD', BY_STATE[to], redis.call('HGET', RECORD, 'created'), id)
+  redis.call('ZADD', BY_STATE[to], created, id)
   redis.call('HSET', RECORD, 'state', to, 'updated', whole(at), ...)
 end
+
+local function move(id, from, to, at) move_from(redis.call('HGET', RECORD, 'created'), id, from, to, at) end
 
 -- Steps without an outcome, oldest first.
 local function open_steps()
@@ -136,18 +140,18 @@ local function loose_ends(lane) return lane == 'remote' or redis.call('HEXISTS',
 -- Ends an execution; the terminal event is the last in its log, whose length is returned. `why` names a refund
 -- condition.
 local function finish(id, at, from, to, payload, correlation, why)
-  local lane, contract = unpack(get('lane', 'contract'))
+  local lane, contract, created, asker = unpack(get('lane', 'contract', 'created', 'asker'))
   redis.call('ZREM', LEASES, id)
   redis.call('ZREM', QUEUED, id)
   if loose_ends(lane) then redis.call('ZADD', TIMERS, whole(at), id) else redis.call('ZREM', TIMERS, id) end
   redis.call('ZREM', DEADLINES, id)
   redis.call('ZADD', ENDED, whole(at), id)
   money_ended(id, at, to, why or 'no_response')
-  move(id, from, to, at, 'phase', 'done', 'ended', whole(at), 'lease', '0')
+  move_from(created, id, from, to, at, 'phase', 'done', 'ended', whole(at), 'lease', '0')
   local length = emit(at, 'execution.' .. to, payload, nil, correlation, correlation)
   count('worker_executions_total', 'status', to)
   wake()
-  tell('look')
+  tell_both('look', id, asker)
   local dropped = {'asker'}
   if to == 'completed' and contract then
     -- Bought work is kept long, and nothing runs it again.
@@ -160,24 +164,20 @@ local function finish(id, at, from, to, payload, correlation, why)
   return length
 end
 
--- The moving average of the run times of an agent and of its lane; the latest run weighs a fifth.
-local function average(agent, lane, took)
-  local fields, means = {'mean_us ' .. agent, 'lane_us ' .. lane}, {}
-  for i, mean in ipairs(redis.call('HMGET', STATS, unpack(fields))) do
-    means[2 * i - 1], means[2 * i] = fields[i], whole(mean and mean * 0.8 + took * 0.2 or took)
-  end
-  redis.call('HSET', STATS, unpack(means))
-end
+-- The moving average of run times; the latest run weighs a fifth.
+local function average(mean, took) return whole(mean and mean * 0.8 + took * 0.2 or took) end
 
 -- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on.
 local function seal_work(id, at, by, outcome, work, correlation, grace)
-  local agent, lane, started, contract, version = unpack(get('agent', 'lane', 'started', 'contract', 'version'))
+  local agent, lane, started, contract, version, asker =
+    unpack(get('agent', 'lane', 'started', 'contract', 'version', 'asker'))
+  local mean, lane_mean = unpack(redis.call('HMGET', STATS, 'mean_us ' .. agent, 'lane_us ' .. lane))
   cancel_steps(id, at, 'execution ended', correlation)
   -- Names that we do not offer are not measured.
   if contract or version then
     local took = at - tonumber(started)
-    average(agent, lane, took)
-    observe('run', agent, took)
+    observe('run', agent, took, nil, 'mean_us ' .. agent, average(mean, took),
+      'lane_us ' .. lane, average(lane_mean, took))
   end
   local sealed = {'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error}
   if outcome == 'completed' and money_settles(id, at, grace) then
@@ -187,7 +187,7 @@ local function seal_work(id, at, by, outcome, work, correlation, grace)
     redis.call('ZREM', DEADLINES, id)
     emit(at, 'execution.sealed', '{}')
     wake()
-    tell('settle')
+    tell_both('settle', id, asker)
     return 'settling'
   end
   redis.call('HSET', RECORD, unpack(sealed))

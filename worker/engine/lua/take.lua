@@ -14,9 +14,9 @@
 --   taken  time, field, value, ...
 --   gone
 local lease = tonumber(lease)
-local state, phase, due, ends_by, limit, sla_by, lane, fence, attempt, started, hooks =
+local state, phase, due, ends_by, limit, sla_by, lane, fence, attempt, started, created, hooks =
   unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane', 'fence', 'attempt', 'first_started',
-    'hooks'))
+    'created', 'hooks'))
 local at = now()
 if state ~= 'pending' then
   redis.call('ZREM', QUEUED, id)
@@ -30,9 +30,9 @@ if not money_may_begin(id, at) then
 end
 local run_until = math.min(at + tonumber(limit), ends_by)
 local until_ = math.min(at + lease, run_until)
-move(id, 'pending', 'running', at, 'fence', whole(fence + 1), 'attempt', whole(attempt + 1), 'lease', whole(until_),
-  'started', whole(at), 'first_started', started or whole(at), 'run_until', whole(run_until), 'worker', worker,
-  'session', session)
+move_from(created, id, 'pending', 'running', at, 'fence', whole(fence + 1), 'attempt', whole(attempt + 1),
+  'lease', whole(until_), 'started', whole(at), 'first_started', started or whole(at), 'run_until', whole(run_until),
+  'worker', worker, 'session', session)
 if (hooks or '') ~= '' then redis.call('ZADD', HOOKED, whole(at), id) end
 observe('wait', lane, at - tonumber(redis.call('ZSCORE', QUEUED, id) or at))
 redis.call('ZREM', QUEUED, id)

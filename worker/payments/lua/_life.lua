@@ -41,8 +41,8 @@ local function look_at_life(at)
     -- Two lives that ended in quick succession: no process remembers all of it.
     local vouched = known.life and known.pending ~= '1' and #writers > 0
     redis.call('HSET', LIFE, 'life', life, 'life_before', known.life or '', 'began', began, 'hold', began,
-      'hold_before', whole(known.hold), 'done', '', 'pending', vouched and '1' or '', 'silent', table.concat(writers, ' '),
-      'writes_before', known.writes or '0')
+      'hold_before', whole(known.hold), 'done', '', 'pending', vouched and '1' or '',
+      'silent', table.concat(writers, ' '), 'writes_before', known.writes or '0')
     known = known_life()
   end
   return known, replica_at and at - tonumber(replica_at) < REPLICA_AWAY and '1' or ''

@@ -92,9 +92,7 @@ end
 local number = payments + 1
 local state = found and 'settling' or 'claimed'
 local claimed_phase = found and 'settling' or 'verifying'
-local money = {'count', number, 'current', number, number .. ' state', state, number .. ' key', key, number .. ' payer',
-  payer, number .. ' amount', amount, number .. ' payload', payload, number .. ' requirements', requirements,
-  number .. ' valid_before', valid_before, number .. ' claimed', whole(at)}
+local money = {}
 local claimed = event(at, 'payment.claimed', '{"number":' .. number .. '}')
 if not phase then
   redis.call('HSET', RECORD, 'id', id, 'state', 'pending', 'lane', lane, 'attempt', '0', 'fence', '0',
@@ -114,7 +112,7 @@ if not phase then
   redis.call('ZREM', CONTRACTS, CONTRACT)
   -- Its bytes count as unpaid until a payment is verified.
   local quota = unpaid and not found and {'unpaid', unpaid} or {}
-  redis.call('HSET', MONEY, 'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet, unpack(quota))
+  money = {'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet, unpack(quota)}
   redis.call('RPUSH', LOG, event(at, 'execution.created', created), claimed)
   count('worker_executions_total', 'status', 'created')
 else
@@ -131,10 +129,13 @@ else
   end
   redis.call('HSET', RECORD, 'phase', claimed_phase, 'updated', whole(at), 'asker', asker, unpack(input))
   -- Anybody may send a payment that will be refused: its hooks are notified only once it is accepted.
-  if not started then redis.call('HSET', MONEY, number .. ' hooks', hooks) end
+  if not started then money = {number .. ' hooks', hooks} end
   redis.call('RPUSH', LOG, claimed)
 end
-redis.call('HSET', MONEY, unpack(money))
+redis.call('HSET', MONEY, 'count', number, 'current', number, number .. ' state', state, number .. ' key', key,
+  number .. ' payer', payer, number .. ' amount', amount, number .. ' payload', payload,
+  number .. ' requirements', requirements, number .. ' valid_before', valid_before, number .. ' claimed', whole(at),
+  unpack(money))
 redis.call('SET', PAYMENT, id .. ' ' .. number)
 if identifier ~= '' then redis.call('SET', PAYMENT_IDENTIFIER, id .. ' ' .. number) end
 redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(verify_by)), id)
