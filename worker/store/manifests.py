@@ -230,8 +230,7 @@ def _key_locals(manifest: ScriptManifest) -> str:
     lines += [f"local {name} = {{{', '.join(entries)}}}" for name, entries in tables.items()]
     before = [str(len(manifest.single))]
     for at, use in enumerate(manifest.lists, 1):
-        first, last = " + ".join([*before, "1"]), " + ".join([*before, f"ARGV[{at}]"])
-        lines.append(_table(use.local, "KEYS", first, last))
+        lines.append(_table(use.local, "KEYS", " + ".join(before), f"ARGV[{at}]"))
         before.append(f"ARGV[{at}]")
     return "\n".join(lines)
 
@@ -251,13 +250,14 @@ def _arg_locals(manifest: ScriptManifest) -> str:
     first = len(manifest.lists) + 1
     lines = [f"local {name} = ARGV[{at}]" for at, name in enumerate(manifest.args, first)]
     if manifest.rest:
-        lines.append(_table(manifest.rest, "ARGV", str(first + len(manifest.args)), "#ARGV"))
+        before = len(manifest.lists) + len(manifest.args)
+        lines.append(_table(manifest.rest, "ARGV", str(before), f"#ARGV - {before}"))
     return "\n".join(lines)
 
 
-def _table(name: str, source: str, first: str, last: str) -> str:
+def _table(name: str, source: str, before: str, count: str) -> str:
     """Generates a loop, because `unpack` takes a few thousand items at most."""
-    return f"local {name} = {{}}\nfor at = {first}, {last} do {name}[#{name} + 1] = {source}[at] end"
+    return f"local {name} = {{}}\nfor at = 1, {count} do {name}[at] = {source}[{before} + at] end"
 
 
 def _locals(keys: type[Keys]) -> list[str]:
