@@ -15,7 +15,7 @@ from worker.core.ids import new_id
 from worker.engine.events import Event, one_line
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+    from wsgiref.types import WSGIEnvironment
 
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
 # Statuses of answers that have a body.

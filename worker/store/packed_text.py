@@ -24,7 +24,8 @@ def common_words(*words: str) -> dict[str, str]:
 
 
 def pack(text: str, own: Words, common: Words) -> str:
-    if _CONTROL.search(text):
+    # Printable text needs no search, and most is.
+    if not text.isprintable() and _CONTROL.search(text):
         return text
     for char, word in (*own.items(), *common.items()):
         if word:
@@ -36,4 +37,5 @@ def unpack(text: str, own: Words, common: Words) -> str:
     """Also of a text that was stored in full."""
     if not text.startswith(PACKED):
         return text
-    return text[1:].translate({ord(char): word for char, word in (*own.items(), *common.items())})
+    words = {**common, **own}
+    return _CONTROL.sub(lambda found: words.get(found[0], found[0]), text[1:])
