@@ -23,6 +23,7 @@ from worker.queue.check_process import CheckProcess
 from worker.queue.checks import LANE
 from worker.queue.clock import Chore, Clock
 from worker.queue.deferred_calls import DOCTOR, REFUSED, SETTLED, DeferredCallRunner, Regular
+from worker.queue.express_lane import ExpressLane
 from worker.queue.internal_sweep import InternalSweep
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
@@ -124,6 +125,7 @@ class WorkProcesses:
         lease_us = int(self.settings.lease * 1e6)
         presence = Presence(parts.store, kind, name, beat=line.beat, signed_on=line.signed_on)
         keeper = LeaseKeeper(parts.store, lease_us=lease_us, parent=line, presence=presence)
+        lane = ExpressLane(parts.blocking, parts.store.scripts, parts.keys.express)
         runner = Runner(
             parts.store,
             capabilities=self.capabilities,
@@ -136,11 +138,12 @@ class WorkProcesses:
             step_timeout_us=int(self.settings.step_timeout * 1e6),
             external_calls=parts.external_calls,
             catalog=parts.catalog,
+            send_seal=lane.seal if kind == "express" else None,
         )
         adopt_orphans()
         leaving = warm.Shutdown(runner, keeper, self.settings.handback_grace, ProcessWear(self._limits))
         if kind == "express":
-            warm.express(parts.blocking, parts.keys.express, runner, presence, leaving)
+            warm.express(lane, runner, presence, leaving)
         else:
             warm.queue(parts.blocking, name, runner, presence, leaving)
         leaving.sign_off(presence, line)
