@@ -19,7 +19,7 @@ from worker.queue.express_lane import ExpressLane
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
 from worker.queue.process_limits import ProcessWear
-from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker
+from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker, TakenMessage
 from worker.queue.runner import Runner
 from worker.queue.supervisor_pipe import SupervisorPipe
 from worker.store.outage import note
@@ -113,7 +113,14 @@ def _take(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdo
         leaving.ran(runner.run(id))
 
 
-def queue(client: redis.Redis, name: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
+def queue(
+    client: redis.Redis,
+    name: str,
+    runner: Runner,
+    presence: Presence,
+    leaving: Shutdown,
+    taken: TakenMessage,
+) -> None:
     """Runs long work: messages from RQ."""
 
     worker: QueueWorker | None = None
@@ -130,7 +137,7 @@ def queue(client: redis.Redis, name: str, runner: Runner, presence: Presence, le
 
     def serve() -> None:
         nonlocal worker
-        worker = QueueWorker(client, name=name, run=run, sign=sign, passes_on=runner.passes_on)
+        worker = QueueWorker(client, name=name, run=run, sign=sign, passes_on=runner.passes_on, taken=taken)
         worker.work()
         if not (leaving.asked or leaving.worn):  # RQ gives up on transient errors
             time.sleep(_PAUSE)
