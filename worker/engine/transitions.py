@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import redis
 
@@ -160,10 +161,11 @@ class ExecutionStore(ExecutionReader):
         error: bytes,
         payload: bytes,
         condition: str = "no_response",
+        send: Callable[[ScriptCall], Any] | None = None,
     ) -> SealAnswer:
-        """Returns 'ok', 'settling' (from here on only money decides) or 'lost'."""
-        return self.scripts.run(
-            SEAL,
+        """Returns 'ok', 'settling' (from here on only money decides) or 'lost'; `send` sends the call."""
+        call = self.scripts.call(
+            SEAL.name,
             id=id,
             fence=fence,
             outcome=outcome,
@@ -173,7 +175,8 @@ class ExecutionStore(ExecutionReader):
             payload=payload,
             condition=condition,
             grace=SETTLE_GRACE_US,
-        ).answer
+        )
+        return read_reply(SEAL, (send or self.scripts.send)(call)).answer
 
     def requeue(
         self,

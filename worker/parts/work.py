@@ -23,10 +23,12 @@ from worker.queue.check_process import CheckProcess
 from worker.queue.checks import LANE
 from worker.queue.clock import Chore, Clock
 from worker.queue.deferred_calls import DOCTOR, REFUSED, SETTLED, DeferredCallRunner, Regular
+from worker.queue.express_lane import ExpressLane
 from worker.queue.internal_sweep import InternalSweep
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
 from worker.queue.process_limits import ProcessLimits, ProcessWear
+from worker.queue.rq import TakenMessage
 from worker.queue.runner import Runner
 from worker.queue.supervisor import Supervisor, requeue_lost
 from worker.queue.supervisor_pipe import SupervisorPipe
@@ -124,6 +126,8 @@ class WorkProcesses:
         lease_us = int(self.settings.lease * 1e6)
         presence = Presence(parts.store, kind, name, beat=line.beat, signed_on=line.signed_on)
         keeper = LeaseKeeper(parts.store, lease_us=lease_us, parent=line, presence=presence)
+        scripts = parts.store.scripts
+        lane, taken = ExpressLane(parts.blocking, scripts, parts.keys.express), TakenMessage()
         runner = Runner(
             parts.store,
             capabilities=self.capabilities,
@@ -136,13 +140,14 @@ class WorkProcesses:
             step_timeout_us=int(self.settings.step_timeout * 1e6),
             external_calls=parts.external_calls,
             catalog=parts.catalog,
+            send_seal=lane.seal if kind == "express" else partial(taken.seal, scripts),
         )
         adopt_orphans()
         leaving = warm.Shutdown(runner, keeper, self.settings.handback_grace, ProcessWear(self._limits))
         if kind == "express":
-            warm.express(parts.blocking, parts.keys.express, runner, presence, leaving)
+            warm.express(lane, runner, presence, leaving)
         else:
-            warm.queue(parts.blocking, name, runner, presence, leaving)
+            warm.queue(parts.blocking, name, runner, presence, leaving, taken)
         leaving.sign_off(presence, line)
 
     def _deferred_calls(self, parts: Parts) -> DeferredCallRunner:

@@ -13,6 +13,7 @@ from typing import Any
 import redis
 from redis.exceptions import RedisError
 from rq import Queue
+from rq.exceptions import DequeueTimeout
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job as Message
 from rq.serializers import JSONSerializer
@@ -20,15 +21,18 @@ from rq.utils import as_text
 from rq.worker import Worker
 from rq.worker_registration import clean_worker_registry
 
+from worker.store.client import as_bytes
+from worker.store.commands import Word, ask, ask_together
 from worker.store.outage import note
+from worker.store.scripts import ScriptCall, Scripts
 
 QUEUE = "work"
 # RQ blocks on its queue for this minus 15 seconds at a time.
 _WORKER_TTL = 20
 # Pause after passing work to another tree, to give it time to take the work.
 PASSED_ON_PAUSE = 0.05
-# How often RQ's own heartbeat is written.
-_BEAT_SECONDS = 5.0
+# How often RQ's own heartbeat is written, and how often it is asked whether its workers are suspended.
+_BEAT_SECONDS, _SUSPENDED_SECONDS = 5.0, 1.0
 
 
 class RunQueue:
@@ -47,15 +51,18 @@ class RunQueue:
     def push(self, id: str) -> None:
         """Queues this execution for RQ workers. Twice is harmless; a lost message costs two seconds."""
         try:
-            self._queue.enqueue_call(
-                "worker.queue.rq.message",
-                args=(id,),
-                job_id=id,
-                timeout=-1,
-                result_ttl=0,
-                failure_ttl=60,
-                description=id,
-            )
+            with self._client.pipeline(transaction=True) as pipe:
+                self._queue.enqueue_call(
+                    "worker.queue.rq.message",
+                    args=(id,),
+                    job_id=id,
+                    timeout=-1,
+                    result_ttl=0,
+                    failure_ttl=60,
+                    description=id,
+                    pipeline=pipe,
+                )
+                pipe.execute()
         except RedisError as error:
             # The record is written and the clock will find it: its creator need not see this error.
             note(error, "queue.push", execution_id=id)
@@ -97,6 +104,44 @@ def message(id: str) -> None:
     raise RuntimeError("run `worker work`: other RQ workers cannot run this queue")
 
 
+class _Messages(Queue):
+    """RQ's queue without its reading of each message: the id is all that there is to know."""
+
+    @classmethod
+    def dequeue_any(  # type: ignore[override]
+        cls, queues: list[Queue], timeout: int | None, connection: redis.Redis, **_: object
+    ) -> tuple[Message, Queue] | None:
+        [queue] = queues
+        way = queue.key, queue.intermediate_queue_key, "LEFT", "RIGHT"
+        id = ask(connection, *(("LMOVE", *way) if timeout is None else ("BLMOVE", *way, timeout)))
+        if id is None and timeout is not None:
+            raise DequeueTimeout(timeout, queue.key)
+        if id is None:
+            return None
+        return Message(as_bytes(id).decode(), connection, JSONSerializer), queue
+
+
+class TakenMessage:
+    """The message of the run under way, forgotten in the round trip of the run's seal, if there is one."""
+
+    def __init__(self) -> None:
+        self._forget: tuple[tuple[Word, ...], ...] = ()
+
+    def begin(self, id: str, intermediate: str) -> None:
+        self._forget = ("DEL", Message.key_for(id)), ("LREM", intermediate, 0, id)
+
+    def seal(self, scripts: Scripts, call: ScriptCall) -> Any:
+        """Sends the script that ends the run."""
+        forget, self._forget = self._forget, ()
+        return scripts.send_with(call, *forget)[0]
+
+    def end(self, client: redis.Redis) -> None:
+        """Forgets a message whose run was not sealed."""
+        forget, self._forget = self._forget, ()
+        if forget:
+            ask_together(client, *forget)
+
+
 class QueueWorker(Worker):
     """An RQ worker that runs executions in its own process, without a fork per job."""
 
@@ -111,40 +156,58 @@ class QueueWorker(Worker):
         run: Callable[[str], Any],
         sign: Callable[[], None],
         passes_on: Callable[[str], bool] = lambda id: False,
+        taken: TakenMessage | None = None,
     ) -> None:
         self._run = run
+        self._taken = taken or TakenMessage()
+        self._written_state = ""
+        self._asks_at = 0.0
         self._passes_on = passes_on
         self._sign = sign
         self._beats_at = 0.0
-        queue = Queue(QUEUE, connection=client, serializer=JSONSerializer)
+        queue = _Messages(QUEUE, connection=client, serializer=JSONSerializer)
         super().__init__(
-            [queue], name=name, connection=client, serializer=JSONSerializer, worker_ttl=_WORKER_TTL
+            [queue],
+            name=name,
+            connection=client,
+            serializer=JSONSerializer,
+            worker_ttl=_WORKER_TTL,
+            queue_class=_Messages,
         )
 
     def execute_job(self, job: Message, queue: Queue) -> None:
         passed_on = False
+        self._taken.begin(job.id, queue.intermediate_queue_key)
         try:
             passed_on = self._passes_on(job.id)
             if not passed_on:
                 self._run(job.id)
         finally:
-            self._forget(job, queue)
+            self._forget()
         if passed_on:
             RunQueue(self.connection).push(job.id)
             time.sleep(PASSED_ON_PAUSE)
 
-    def _forget(self, job: Message, queue: Queue) -> None:
+    def _forget(self) -> None:
         try:
-            with self.connection.pipeline(transaction=False) as pipe:
-                pipe.delete(job.key)
-                pipe.lrem(queue.intermediate_queue_key, 0, job.id)
-                pipe.execute()
+            self._taken.end(self.connection)
         except RedisError as error:
             note(error, "rq.forget")  # the clock cleans up
 
     def stop(self) -> None:
         """Stop taking messages."""
         self._stop_requested = True
+
+    def set_state(self, state: str, pipeline: Any = None) -> None:
+        """RQ writes it before each message."""
+        if state != self._written_state:
+            super().set_state(state, pipeline)
+            self._written_state = state
+
+    def check_for_suspension(self, burst: bool) -> None:
+        if time.monotonic() >= self._asks_at:
+            self._asks_at = time.monotonic() + _SUSPENDED_SECONDS
+            super().check_for_suspension(burst)
 
     # RQ's signal handlers, command channel, log handlers and registry sweeps are not needed here.
 

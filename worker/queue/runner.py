@@ -40,6 +40,7 @@ from worker.files.blobs import INLINE_BYTES, described
 from worker.files.store import FileRef, Files
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.remote.external_calls import ExternalCalls
+from worker.store.scripts import ScriptCall
 
 log = structlog.get_logger()
 
@@ -109,9 +110,11 @@ class Runner:
         step_timeout_us: int,
         external_calls: ExternalCalls | None = None,
         catalog: Catalog | None = None,
+        send_seal: Callable[[ScriptCall], Any] | None = None,
     ) -> None:
         self._store = store
         self._catalog = catalog
+        self._send_seal = send_seal
         self._external_calls = external_calls
         self._capabilities = capabilities
         self._tools = tools
@@ -223,6 +226,7 @@ class Runner:
             result=outcome.result,
             error=outcome.error,
             payload=outcome.payload,
+            send=self._send_seal,
         )
 
     def _call(

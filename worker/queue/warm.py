@@ -15,19 +15,17 @@ import structlog
 from rq.exceptions import StopRequested
 
 from worker.core.descendants import end_children
+from worker.queue.express_lane import ExpressLane
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
 from worker.queue.process_limits import ProcessWear
-from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker
+from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker, TakenMessage
 from worker.queue.runner import Runner
 from worker.queue.supervisor_pipe import SupervisorPipe
-from worker.store.client import as_bytes
-from worker.store.commands import ask
 from worker.store.outage import note
 
 log = structlog.get_logger()
 
-_POP_SECONDS = 5
 _PAUSE = 0.5
 # How long a worn process waits for its successor before it leaves the lane empty, and how often it looks.
 _SUCCESSOR_SECONDS, _LOOK_SECONDS = 10.0, 0.02
@@ -92,28 +90,37 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
-def express(client: redis.Redis, lane: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
+def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     """Runs short work: ids straight from a list."""
-    try:
+
+    def step() -> None:
+        _take(lane, runner, presence, leaving)
+
+    with contextlib.suppress(StopRequested):
         while not (leaving.asked or leaving.worn):
-            _survive(lambda: _pop(client, lane, runner, presence, leaving))
-    except StopRequested:
-        return
+            _survive(step)
+    _survive(lane.give_back)
 
 
-def _pop(client: redis.Redis, lane: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
+def _take(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     presence.sign()
-    found = ask(client, "BLPOP", lane, _POP_SECONDS)
-    if found is None:
+    id = lane.take()
+    if not id:
         return
-    id = as_bytes(found[1]).decode()
     if runner.passes_on(id):
         time.sleep(PASSED_ON_PAUSE)
     else:
         leaving.ran(runner.run(id))
 
 
-def queue(client: redis.Redis, name: str, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
+def queue(
+    client: redis.Redis,
+    name: str,
+    runner: Runner,
+    presence: Presence,
+    leaving: Shutdown,
+    taken: TakenMessage,
+) -> None:
     """Runs long work: messages from RQ."""
 
     worker: QueueWorker | None = None
@@ -130,7 +137,7 @@ def queue(client: redis.Redis, name: str, runner: Runner, presence: Presence, le
 
     def serve() -> None:
         nonlocal worker
-        worker = QueueWorker(client, name=name, run=run, sign=sign, passes_on=runner.passes_on)
+        worker = QueueWorker(client, name=name, run=run, sign=sign, passes_on=runner.passes_on, taken=taken)
         worker.work()
         if not (leaving.asked or leaving.worn):  # RQ gives up on transient errors
             time.sleep(_PAUSE)

@@ -120,7 +120,7 @@ class Link:
     def _lead(self, call: _Call) -> None:
         open_: deque[_Call] = deque()
         try:
-            time.sleep(0)  # greenlets that are ready to run ask first, and share the batch
+            _let_others_ask()
             with self._lock:
                 open_.extend(self._queue.popleft() for _ in range(min(_MOST, len(self._queue))))
             self._connect()
@@ -201,6 +201,12 @@ class Link:
         self._socket = None
         if self._connection is not None:
             self._connection.disconnect()
+
+
+def _let_others_ask() -> None:
+    """Greenlets that are ready to run share the batch. A thread's sleep, however short, takes 70 us."""
+    if time.sleep.__module__ != "time":
+        time.sleep(0)
 
 
 def _send(socket: Any, data: bytes) -> None:

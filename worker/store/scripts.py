@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.exceptions import NoScriptError
 
-from worker.store.commands import OneConnection, ask
+from worker.store.commands import OneConnection, Word, ask, ask_together
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
@@ -122,6 +122,17 @@ class Scripts:
             return ask(self._asked, "EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
         except NoScriptError:
             return ask(self._asked, "EVAL", call.source, len(call.keys), *call.keys, *call.args)
+
+    def send_with(self, call: ScriptCall, *commands: tuple[Word, ...]) -> list[Any]:
+        """The same with commands that follow in the same round trip; returns all replies.
+
+        Theirs are lost and given as None when the store does not have the script.
+        """
+        words = ("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
+        try:
+            return ask_together(self._client, words, *commands)
+        except NoScriptError:
+            return [self.send(call), *[None] * len(commands)]
 
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)
