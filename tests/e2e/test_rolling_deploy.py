@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -12,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.fakes.paid_worker import ROOT
-from tests.fakes.seeker import HttpDoor
+from tests.fakes.seeker import Hired, HttpDoor
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
+from worker.hiring.evidence_check import check_evidence
 from worker.local.valkey import free_port
+from worker.store.data_version import DATA, OLDEST_BESIDE, DataVersion, read_data_version
 
 # The last commit of the previous release; each release updates it.
-PREVIOUS = "53f37d1"
+PREVIOUS = "b1b3a30"
 BUYERS = 4
 
 
@@ -55,7 +58,7 @@ class Traffic:
     def __init__(self, processes: WorkerProcesses) -> None:
         self.processes = processes
         self.doors: list[str] = [processes.url]
-        self.hires: list[tuple[str, str, str]] = []
+        self.hires: list[tuple[str, Hired, str]] = []
         self._turn = itertools.count()
         self._stop = threading.Event()
         self._pool = ThreadPoolExecutor(BUYERS)
@@ -72,7 +75,7 @@ class Traffic:
             # The process that was asked may be gone: any process answers for any task.
             seeker.door = HttpDoor(self.doors[-1])
             assert hired.ended(task, 60).json["status"] == "completed"
-            self.hires.append((capability, seeker.wallet, task))
+            self.hires.append((capability, hired, task))
 
     def goes_on(self, more: int = 12) -> None:
         """Waits for so many more hires."""
@@ -86,7 +89,7 @@ class Traffic:
                 buyer.result()
         return False
 
-    def stop(self) -> list[tuple[str, str, str]]:
+    def stop(self) -> list[tuple[str, Hired, str]]:
         self._stop.set()
         for buyer in self._buyers:
             buyer.result(90)
@@ -98,17 +101,17 @@ def test_old_and_new_processes_sell_side_by_side(processes: WorkerProcesses, pre
     """Old alone, both, new alone: every hire completes once and is paid once, and the ledger adds up."""
     traffic = Traffic(processes)
     traffic.goes_on()
-    mark = processes.parts.keys.data_version
-    assert not processes.parts.client.exists(mark), "only this release marks the store with a data version"
+    assert _version(processes).written < DATA
 
     port = str(free_port())
     processes.start("new-web", "gunicorn", "-c", "config/gunicorn.py", PORT=port)
     processes.start("new-work", "worker", "work", WORKER_AGENTS="tests.fakes.newer_agents")
     new = f"http://127.0.0.1:{port}"
     eventually(lambda: _healthy(new), 40, "the new web process")
-    assert processes.parts.client.exists(mark)
+    assert _version(processes) == DataVersion(DATA, OLDEST_BESIDE)
     traffic.doors.append(new)
     traffic.goes_on(24)
+    _check_shown_alike(traffic.hires[-24:], traffic.doors)
     # The previous release fails unknown capabilities, so nothing new is sold beside it.
     assert _offered(new) == {"echo", "early", "long"}
 
@@ -123,10 +126,26 @@ def test_old_and_new_processes_sell_side_by_side(processes: WorkerProcesses, pre
     hires = traffic.stop()
     assert {capability for capability, _, _ in hires} == {"echo", "long", "early"}
     price = {"echo": 10_000, "early": 20_000, "long": 30_000}
-    for capability, wallet, task in hires:
-        assert processes.dollars(wallet) == 1_000_000 - price[capability]
+    for capability, hired, task in hires:
+        assert processes.dollars(hired.seeker.wallet) == 1_000_000 - price[capability]
         assert processes.runs(task) == 1 or processes.kinds(task).count("execution.reset")
         assert processes.kinds(task).count("payment.settled") == 1
+
+
+def _version(processes: WorkerProcesses) -> DataVersion:
+    return read_data_version(processes.parts.client, processes.parts.keys)
+
+
+def _check_shown_alike(hires: list[tuple[str, Hired, str]], doors: list[str]) -> None:
+    """Old and new processes show whoever sold it the same result, PAYMENT-RESPONSE and evidence."""
+    for _, hired, task in hires:
+        headers = {"X-Contract-ID": hired.id}
+        shown = [HttpDoor(url)("GET", f"/tasks/{task}", None, headers) for url in doors]
+        assert {each.status for each in shown} == {200}
+        assert len({each.header("PAYMENT-RESPONSE") for each in shown}) == 1
+        evidence = [HttpDoor(url)("GET", f"/tasks/{task}/evidence", None, headers).json for url in doors]
+        assert all(any("receipt is signed" in line for line in check_evidence(each)) for each in evidence)
+        assert len({json.dumps(each["payment"]) for each in evidence}) == 1
 
 
 def _offered(url: str) -> set[str]:

@@ -121,6 +121,14 @@ def test_connections_of_all_processes_are_counted(embedded: EmbeddedStore, admin
     assert findings(embedded.url, **crowd)["connections"].level == "warn"
 
 
+def test_less_compact_hashes_are_named_but_no_finding(embedded: EmbeddedStore, admin: redis.Redis) -> None:
+    """They only take memory; the expected value is the embedded store's."""
+    assert findings(embedded.url)["compact hashes"].found == "hash-max-listpack-value 2048"
+    admin.config_set("hash-max-listpack-value", 64)
+    found = findings(embedded.url)["compact hashes"]
+    assert found.level == "ok" and found.found.endswith(" 64") and "2048 or more" in found.expected
+
+
 def test_hosted_store_without_config_is_checked(embedded: EmbeddedStore, admin: redis.Redis) -> None:
     """Without CONFIG the fsync mode is unknown, the rest comes from INFO; a release may accept that."""
     admin.acl_setuser(

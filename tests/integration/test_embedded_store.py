@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import stat
@@ -73,6 +74,15 @@ def test_starts_with_durable_settings(store: EmbeddedStore) -> None:
         "maxmemory-policy": "noeviction",
         "save": "",
     }
+
+
+def test_keeps_data_as_compactly_as_operators_are_told_to(store: EmbeddedStore) -> None:
+    """The settings that docs/operators.md recommends for other stores."""
+    told = dict(
+        re.findall(r"^((?:hash|list)-\S+) (\d+)$", (ROOT / "docs/operators.md").read_text(), re.MULTILINE)
+    )
+    assert len(told) == 3
+    assert {name: client(store.url).config_get(name)[name] for name in told} == told
 
 
 def test_listens_on_loopback_with_a_password(store: EmbeddedStore) -> None:

@@ -33,6 +33,7 @@ Info = Mapping[str, Any]
 
 MEMORY_WARN, MEMORY_WRONG = 75, 90
 SKEW_WARN, SKEW_WRONG = 2.0, 30.0
+_COMPACT = "2048 or more: a finished hire then takes less memory, see docs/operators.md"
 CANNOT_TELL = "cannot tell, the store forbids CONFIG"
 
 
@@ -57,6 +58,7 @@ def store(settings: Settings) -> list[CheckResult]:
             _shape(info),
             *_durability(client, info),
             _eviction(client, info),
+            _compactness(client),
             _memory(info),
             _connections(client, info, settings),
             _scripts(client),
@@ -195,6 +197,15 @@ def _eviction(store: redis.Redis, info: Info) -> CheckResult:
     if policy is None:
         return CheckResult("eviction", "unknown", CANNOT_TELL, expected)
     return CheckResult("eviction", "ok" if policy == "noeviction" else "wrong", str(policy), expected)
+
+
+def _compactness(store: redis.Redis) -> CheckResult:
+    """Only memory is at stake, so no value is a mistake."""
+    # The second name is the one before Redis 7.
+    for name in ("hash-max-listpack-value", "hash-max-ziplist-value"):
+        if (found := _configured(store, name)) is not None:
+            return CheckResult("compact hashes", "ok", f"{name} {found}", _COMPACT)
+    return CheckResult("compact hashes", "ok", CANNOT_TELL, _COMPACT)
 
 
 def _memory(info: Info) -> CheckResult:

@@ -10,10 +10,13 @@ from worker.core.errors import BadRequest
 from worker.core.ids import is_id
 from worker.engine.reader import ExecutionReader
 from worker.engine.record import Execution
+from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
 
 # A page examines at most this many entries; the cursor continues from there.
 WALK = 1_000
 _MOST_ROWS = 250
+# Later than any execution was created.
+_NEWEST = 9_999_999_999_999_999
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,9 @@ def read_page(store: ExecutionReader, filter: Filter, *, cursor: str = "", limit
     """Lists newest first. Walks the most selective index and checks the other filters on the way."""
     index = _index(store, filter)
     at = _read_cursor(cursor) if cursor else None
-    found: list[Execution] = []
+    found = [] if cursor else _hired(store, filter, index)
+    if found:
+        at = _NEWEST, found[0].id
     walked, step = 0, limit + 1
     while walked < WALK:
         most = min(step, WALK - walked)
@@ -64,9 +69,20 @@ def read_page(store: ExecutionReader, filter: Filter, *, cursor: str = "", limit
     return Page(found, _cursor(at))
 
 
+def _hired(store: ExecutionReader, filter: Filter, index: str) -> list[Execution]:
+    """The execution that the contract bought, unless the index has it."""
+    ref = dict(filter.labels).get(CONTRACT_LABEL, "")
+    id = store.bought_by(ref) if ref else ""
+    if not id or store.indexed(index, id):
+        return []
+    return [each for each in store.summaries([id]) if each is not None and filter.matches(each)]
+
+
 def _index(store: ExecutionReader, filter: Filter) -> str:
-    keys = store.keys
-    lists = [keys.by_label(name, value) for name, value in filter.labels]
+    keys, labels = store.keys, dict(filter.labels)
+    if CONTRACT_LABEL in labels:
+        return keys.by_label(CONTRACT_LABEL, labels[CONTRACT_LABEL])
+    lists = [keys.by_label(name, value) for name, value in filter.labels if name not in HIRE_LABELS]
     lists += [keys.by_state(filter.state)] if filter.state else []
     lists += [keys.by_agent(filter.agent)] if filter.agent else []
     lists += [keys.by_door(filter.door)] if filter.door else []

@@ -89,6 +89,14 @@ class ExecutionReader:
                 pipe.zcard(index)
             return min(zip(pipe.execute(), indexes, strict=True))[1]
 
+    def bought_by(self, contract_ref: str) -> str:
+        """The execution that a contract bought, or ''."""
+        found = self.client.hget(self.keys.contract(contract_ref), "execution")
+        return as_bytes(found).decode() if found else ""
+
+    def indexed(self, index: str, id: str) -> bool:
+        return self.client.zscore(index, id) is not None
+
     def count(self, index: str) -> int:
         """Executions in an index."""
         return int(self.client.zcard(index))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from worker.core.states import Lane, Phase, State
+from worker.store.data_model import HIRE_LABELS
 
 # Fields shown in a list of executions.
 SUMMARY = (
@@ -165,7 +166,7 @@ def from_mapping(raw: Mapping[str, bytes]) -> Execution:
         message=text("message"),
         streamed=whole("said"),
         marks=whole("marks"),
-        labels=_object(blob("labels")),
+        labels=_labels(raw),
         input=raw.get("input", b"null"),
         input_ref=blob("input_ref"),
         context_json=blob("context"),
@@ -186,6 +187,13 @@ def from_mapping(raw: Mapping[str, bytes]) -> Execution:
         retries_used=whole("retries_used"),
         inputs_used=whole("inputs_used"),
     )
+
+
+def _labels(raw: Mapping[str, bytes]) -> dict[str, str]:
+    """Bought work that has no other labels than its door and its contract does not repeat them."""
+    if "labels" not in raw and "contract" in raw:
+        return dict(zip(HIRE_LABELS, (raw["door"].decode(), raw["contract"].decode()), strict=True))
+    return _object(raw.get("labels", b""))
 
 
 def _object(blob: bytes) -> dict[str, Any]:

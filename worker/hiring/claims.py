@@ -15,7 +15,7 @@ from worker.contracts.terms import BEFORE_WORK
 from worker.core.errors import Problem
 from worker.core.ids import new_id
 from worker.core.json import encode
-from worker.core.states import Phase
+from worker.core.states import Lane, Phase
 from worker.delivery.webhooks import WebhookTarget
 from worker.engine.creation import NewExecution
 from worker.engine.service import lane_of
@@ -25,6 +25,7 @@ from worker.payments.answers import ClaimAnswer
 from worker.payments.budget import Allowance
 from worker.payments.fees import split_fee
 from worker.payments.ledger import ANY_QUEUE, Claim, Ledger
+from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
 from worker.store.scripts import Reply
 from worker.x402.offer import Offer
 from worker.x402.windows import WindowRules, longest_validity
@@ -87,8 +88,11 @@ class Claims:
         fields["body"] = body.mark
         if hooks:
             fields["hooks"] = encode([hook.stored() for hook in hooks])
+        labels = encode(dict(new.labels))
+        if not self._named_already(new):
+            fields["labels"] = labels
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
-        created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, fields["labels"])
+        created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
         claim = self._claim(contract, offer, payment, most_ahead)
         reply = self.ledger.claim(new, claim, fields, created)
         self.drop_unused(new.id, before, input_ref)
@@ -142,6 +146,10 @@ class Claims:
             return self.allowance.of_unproven_payer()
         return self.allowance
 
+    def _named_already(self, new: NewExecution) -> bool:
+        """Whether door and contract are its labels; a remote agent's session reads only labels."""
+        return tuple(new.labels) == HIRE_LABELS and new.lane is not Lane.REMOTE and self.ledger.packs
+
     def _record(self, new: NewExecution, capability: Capability, contract: Contract) -> dict[str, Any]:
         terms = contract.terms
         fields: dict[str, Any] = {
@@ -149,7 +157,6 @@ class Claims:
             "input_ref": new.input_ref,
             "agent": new.agent,
             "door": new.door,
-            "labels": encode(dict(new.labels)),
             "attempts": new.attempts,
             "run_limit": new.run_limit_us,
             "context": context_of(contract),
@@ -184,7 +191,7 @@ def context_of(contract: Contract) -> bytes:
 
 
 def _labels(contract: Contract, payment: PaymentPayload) -> dict[str, str]:
-    labels = {"door": contract.door, "contract_ref": contract.ref}
+    labels = {"door": contract.door, CONTRACT_LABEL: contract.ref}
     if contract.is_purchase and _proves_payer(payment):
         # Only a wallet with a key can sign in for its list; nobody else may add entries.
         labels["payer"] = payment.authorization.payer

@@ -172,7 +172,7 @@ class Ledger(MoneyStore):
         reply, replicated = self.safe.make(
             CLAIM,
             id=new.id,
-            indexes=self.keys.indexes(new.agent, new.door, new.labels),
+            indexes=self._indexes(new),
             key=claim.payment_key,
             payer=claim.payer.lower(),
             amount=claim.amount,
@@ -282,7 +282,7 @@ class Ledger(MoneyStore):
         contract_ref: str = "",
     ) -> SettledReply:
         """`sent` and `contract_ref` of the payment, if the caller has them; what was sent is then packed."""
-        packed = sent.packed() if sent is not None and self._packs else None
+        packed = sent.packed() if sent is not None and self.packs else None
         if packed is not None:
             response = pack_response(response, packed.key, transaction)
         reply = self._scripts.run(
@@ -304,11 +304,16 @@ class Ledger(MoneyStore):
         return SettledReply(reply.answer, reading=Reading.of(_pairs(recorded), _pairs(booked), sequence))
 
     @cached_property
-    def _packs(self) -> bool:
+    def packs(self) -> bool:
+        """Whether no process is left that cannot read the short forms."""
         return all_have(self.client, self.keys, PACKED)
 
+    def _indexes(self, new: NewExecution) -> list[str]:
+        indexes = self.keys.indexes_of_hire if self.packs else self.keys.indexes
+        return indexes(new.agent, new.door, new.labels)
+
     def _document(self, claim: Claim) -> str:
-        if claim.document and self._packs:
+        if claim.document and self.packs:
             return pack_document(claim.document, claim.document_hash)
         return claim.document
 

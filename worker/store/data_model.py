@@ -15,6 +15,10 @@ from worker.store.key_types import Each, Shared, Type
 PREFIX = "w"
 STATES = ("pending", "running", "blocked", "completed", "failed", "cancelled")
 
+# Labels of all bought work, whose values are fields of its record too.
+CONTRACT_LABEL = "contract_ref"
+HIRE_LABELS = ("door", CONTRACT_LABEL)
+
 _FOREVER = "for ever"
 _EXECUTION = "as long as its execution"
 
@@ -466,3 +470,9 @@ class Keys:
             self.by_door(door),
             *(self.by_label(name, value) for name, value in labels.items()),
         ]
+
+    def indexes_of_hire(self, agent: str, door: str, labels: Mapping[str, str]) -> list[str]:
+        """The same for bought work whose own labels are found by its door and its contract."""
+        return self.indexes(
+            agent, door, {name: value for name, value in labels.items() if name not in HIRE_LABELS}
+        )

@@ -41,7 +41,7 @@ RECORD: Fields = (
     ("input", "JSON, or empty where `input_ref` names a file"),
     ("input_ref", "JSON: key, size and sha256 of the input's file"),
     ("context", "JSON: what the door told the agent beside the input"),
-    ("labels", "JSON object"),
+    ("labels", "JSON object; absent where `door` and `contract` are the labels"),
     ("output", "JSON: what the agent returned"),
     ("result", "JSON: what was delivered"),
     ("error", "JSON: why it failed"),
