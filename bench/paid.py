@@ -192,5 +192,5 @@ def send(
         raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
     seen: dict[str, float] = json.loads(done.stdout)
     if seen.get(f"status_{status}") != len(requests):
-        raise WorkMissing(f"{at.seller.name} answered {seen}")
+        raise WorkMissing(f"{at.seller.name} answered {seen} {done.stderr.strip()}".strip())
     return seen
