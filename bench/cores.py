@@ -24,7 +24,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     rounds, count = (1, 24) if quick else (5, 1_000)
     all_sellers = [sellers.WORKER, sellers.PLAIN, sellers.flask(_FLASK_PROCESSES)]
     if not quick:
-        all_sellers.append(sellers.fastapi(_FASTAPI_PROCESSES))
+        all_sellers += sellers.fastapi(_FASTAPI_PROCESSES)
     contenders = [
         Contender(seller.name, lambda seller=seller: _round(stand, seller, count))  # type: ignore[misc]
         for seller in all_sellers

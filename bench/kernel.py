@@ -19,9 +19,9 @@ NAME = "kernel"
 _PROCESSES = 2
 # Name, what the client does, connections, executions per round, target per second.
 _KINDS = [
-    ("full-1", "full", 1, 1_000, 400),
-    ("full-8", "full", 8, 2_500, 900),
-    ("create-16", "create", 16, 8_000, 5_000),
+    ("full-1", "full", 1, 800, 400),
+    ("full-8", "full", 8, 2_000, 900),
+    ("create-16", "create", 16, 6_000, 5_000),
 ]
 
 

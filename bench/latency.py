@@ -27,7 +27,7 @@ _PATIENCE = 10
 
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
-    rounds, asks = (1, 20) if quick else (7, 200)
+    rounds, asks = (1, 20) if quick else (5, 200)
     stand.empty()
     parts = stand.parts()
     client = redis.Redis.from_url(stand.url)

@@ -36,7 +36,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     compared = [sellers.WORKER, sellers.PLAIN, sellers.BY_HAND, sellers.JOURNALED, sellers.FLASK]
     shown = []
     if not quick:
-        compared.append(sellers.fastapi(1))
+        compared += sellers.fastapi(1)
         shown = sellers.node_servers()
     contenders = [
         Contender(each.name, lambda each=each: _round(stand, each, count), each in shown)  # type: ignore[misc]
@@ -192,5 +192,5 @@ def send(
         raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
     seen: dict[str, float] = json.loads(done.stdout)
     if seen.get(f"status_{status}") != len(requests):
-        raise WorkMissing(f"{at.seller.name} answered {seen}")
+        raise WorkMissing(f"{at.seller.name} answered {seen} {done.stderr.strip()}".strip())
     return seen

@@ -22,8 +22,8 @@ from bench.crowd import crowd
 PATIENCE = 60.0
 
 
-def answer(link: socket.socket) -> tuple[int, bool]:
-    """Reads one response; returns its status, and whether the connection stays open."""
+def answer(link: socket.socket) -> tuple[int, bytes, bool]:
+    """Reads one response; returns its status and body, and whether the connection stays open."""
     received = b""
     while b"\r\n\r\n" not in received:
         received += _more(link)
@@ -37,7 +37,7 @@ def answer(link: socket.socket) -> tuple[int, bool]:
         wanted = int(length.split(b"\r\n", 1)[0]) if found else 0
         while len(body) < wanted:
             body += _more(link)
-    return int(head.split(b" ", 2)[1]), b"connection: close" not in lower
+    return int(head.split(b" ", 2)[1]), body, b"connection: close" not in lower
 
 
 def _more(link: socket.socket) -> bytes:
@@ -63,9 +63,11 @@ def main(port: int, connections: int, file: Path, rate: float) -> None:
                 began = due
             link = link or socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
             link.sendall(request)
-            status, stays = answer(link)
+            status, body, stays = answer(link)
             times.append(time.perf_counter() - began)
             statuses[status] += 1
+            if statuses[status] == 1 and status >= 500:
+                print(body.decode(errors="replace"), file=sys.stderr)
             if not stays:  # as gunicorn's sync workers do
                 link.close()
                 link = None

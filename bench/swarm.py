@@ -57,8 +57,8 @@ _OPEN = '[capability.nothing-express]\nswarm = true\ntask_types = ["*"]\n'
 
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
-    rounds = 1 if quick else 7
-    asked = {"floor": 4_000, "verify": 4_000, "execute": 800}
+    rounds = 1 if quick else 5
+    asked = {"floor": 3_000, "verify": 3_000, "execute": 500}
     requests = {name: 40 if quick else count for name, count in asked.items()}
     (stand.folder / "open.toml").write_text(_OPEN)
     readings = interleave(

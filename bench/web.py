@@ -18,7 +18,7 @@ FOREIGN = ("web3", "x402", "eth_account", "bench.agents", "worker.shipped")
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
     contenders = [Contender("web", lambda: _web(stand)), Contender("work", lambda: _work(stand))]
-    readings = interleave(contenders, 1 if quick else 7, told)
+    readings = interleave(contenders, 1 if quick else 5, told)
     about = "gunicorn with config/gunicorn.py and `worker work`, from start to the first answer"
     found = Measurement(NAME, about, readings)
     found.below("seconds to the first answer", "web", "first_answer_s", 0.7)
