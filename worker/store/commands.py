@@ -46,18 +46,24 @@ def ask(client: redis.Redis | OneConnection, *words: Word) -> Any:
 
 def ask_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[Any]:
     """The replies to several commands, in one round trip; raises the first error."""
+    return _checked(replies_together(client, *commands))
+
+
+def replies_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[Any]:
+    """The replies to several commands, in one round trip; errors are among them."""
     link = getattr(client, "link", None)
     if link is not None:
-        return _checked(link.ask(b"".join(map(packed, commands)), len(commands)))
+        replies: list[Any] = link.ask(b"".join(map(packed, commands)), len(commands))
+        return replies
     with client.pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command)  # type: ignore[no-untyped-call]
-        return pipe.execute()
+        return pipe.execute(raise_on_error=False)
 
 
 def _checked(replies: list[Any]) -> list[Any]:
     for reply in replies:
-        if isinstance(reply, redis.RedisError):
+        if isinstance(reply, Exception):
             raise reply
     return replies
 

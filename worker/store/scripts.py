@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.exceptions import NoScriptError
 
-from worker.store.commands import OneConnection, ask
+from worker.store.commands import OneConnection, ask, replies_together
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
@@ -130,10 +130,8 @@ class Scripts:
 
     def batch(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Runs several scripts in one round trip, in order; each must be safe to run twice."""
-        with self._client.pipeline(transaction=False) as pipe:
-            for call in calls:
-                pipe.evalsha(call.sha, len(call.keys), *call.keys, *call.args)
-            replies = pipe.execute(raise_on_error=False)
+        commands = [("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args) for call in calls]
+        replies = replies_together(self._client, *commands)
         unknown = next((at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
         if unknown is not None:
             again = [self._client.eval(c.source, len(c.keys), *c.keys, *c.args) for c in calls[unknown:]]
