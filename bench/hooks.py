@@ -102,3 +102,5 @@ def _ended(parts: Parts, port: int, count: int) -> None:
         )
         if sealed is not SealAnswer.OK:
             raise WorkMissing(f"an execution did not end: {sealed}")
+    # Messages about them would keep the queue's process busy beside the one that sends.
+    client.delete(parts.queue.key)

@@ -18,8 +18,10 @@ from bench.stand import Stand
 NAME = "slow"
 _CONNECTIONS = 256
 _VERIFY_S, _SETTLE_S = 0.1, 2.0
-# One wallet may have twenty payments open.
-_WALLETS = 64
+# A wallet's one paid task vouches for one open payment of it: newcomers share few places.
+_WALLETS = _CONNECTIONS
+# Tasks that show how long one takes, before more of them come at once.
+_FIRST, _FIRST_CONNECTIONS = 16, 64
 
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
@@ -43,7 +45,9 @@ def _round(stand: Stand, connections: int, each: int) -> Reading:
     count = connections * each
     with served(stand, sellers.PLAIN, verify_s=_VERIFY_S, settle_s=_SETTLE_S) as at:
         requests = plain(Target(at.port, at.seller.path), keys, len(keys) + count)
-        send(at, stand, requests[: len(keys)], 16)
+        for batch in (requests[:_FIRST], requests[_FIRST : len(keys)]):
+            if batch:
+                send(at, stand, batch, min(_FIRST_CONNECTIONS, len(batch)))
         with _Polls(_bought(at.port, keys[0])) as polls:
             before, cpu = stand.spent(), at.web.cpu() + at.work.cpu()
             shown = send(at, stand, requests[len(keys) :], connections)

@@ -114,7 +114,7 @@ def test_facilitator_failures_are_counted_and_refusals_are_not(http: FlaskClient
 def test_hosts_that_refuse_webhooks_are_counted_for_a_day(http: FlaskClient, client: redis.Redis) -> None:
     """A host counts from its first failure until it takes one, or nothing is sent to it for a day."""
     post = OutboxSetup(client)
-    post.outbox.add("x", [NOTICE])
+    post.outbox.add([NOTICE])
     post.fail()
     assert metrics(http)["worker_webhooks_failing"] == 1
     post.advance(25 * HOUR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import redis
 
 from tests.engine import Engine
-from worker.delivery.outbox import MOST_LINES, FailingHost, Notice, Outbox
+from worker.delivery.outbox import MOST_LINES, AttemptEnd, FailingHost, LeasedNotice, Notice, Outbox
 from worker.store.data_model import Keys
 
 SECOND = 1_000_000
@@ -19,6 +19,7 @@ class OutboxSetup:
     def __init__(self, client: redis.Redis) -> None:
         self.client, self.keys = client, Keys()
         self.outbox = Outbox(client, self.keys, test_clock=True)
+        client.hset(self.keys.record("x"), mapping={"lane": "queue", "state": "completed", "phase": "done"})
 
     def now(self) -> int:
         seconds, micros = self.client.time()  # type: ignore[misc]
@@ -27,10 +28,16 @@ class OutboxSetup:
     def advance(self, us: int) -> None:
         self.client.incrby(self.keys.test_clock, us)
 
+    def begin(self, notice: Notice = NOTICE) -> LeasedNotice | None:
+        return next(iter(self.outbox.begin([notice])), None)
+
+    def end(self, notice: Notice = NOTICE, *, next_at: int | None = None, **ended: str) -> int:
+        result = {"line": "status 500", "host": "h", **ended}
+        return self.outbox.end([AttemptEnd(notice, self.now(), next_at=next_at, **result)])[0]
+
     def fail(self, notice: Notice = NOTICE, *, host: str = "h", outcome: str = "failed") -> int:
-        begun = self.outbox.begin(notice)
-        assert begun is not None
-        return self.outbox.end(notice, next_at=self.now(), line="status 500", host=host, outcome=outcome)
+        assert self.begin(notice) is not None
+        return self.end(notice, next_at=self.now(), host=host, outcome=outcome)
 
 
 def test_many_executions_ending_at_once_are_all_collected(client: redis.Redis) -> None:
@@ -53,39 +60,39 @@ def test_many_executions_ending_at_once_are_all_collected(client: redis.Redis) -
 def test_notice_is_collected_once(client: redis.Redis) -> None:
     """Finding the same end twice does not send twice, also after its delivery."""
     post = OutboxSetup(client)
-    assert post.outbox.add("x", [NOTICE]) == 1
-    assert post.outbox.add("x", [NOTICE]) == 0
+    assert post.outbox.add([NOTICE]) == 1
+    assert post.outbox.add([NOTICE]) == 0
     post.fail(outcome="ok")
-    post.outbox.end(NOTICE, next_at=None, line="status 200", host="h", outcome="ok")
-    assert post.outbox.add("x", [NOTICE]) == 0
+    post.end(line="status 200", outcome="ok")
+    assert post.outbox.add([NOTICE]) == 0
     assert post.outbox.due(post.now() + HOUR) == []
 
 
 def test_delivery_lease_is_exclusive_and_expires(client: redis.Redis) -> None:
     """Two clocks cannot send one notice concurrently; if one dies, the other takes over."""
     post = OutboxSetup(client)
-    post.outbox.add("x", [NOTICE])
-    first = post.outbox.begin(NOTICE)
-    assert first is not None and first[0] == 1
-    assert post.outbox.begin(NOTICE) is None
+    post.outbox.add([NOTICE])
+    first = post.begin()
+    assert first is not None and first.attempt == 1
+    assert post.begin() is None
     post.advance(61 * SECOND)
-    again = post.outbox.begin(NOTICE)
-    assert again is not None and again[0] == 2
+    again = post.begin()
+    assert again is not None and again.attempt == 2
 
 
 def test_webhook_after_410_gets_no_more_notices(client: redis.Redis) -> None:
     """After a 410 other notices for that webhook are dropped and journaled; other webhooks go on."""
     post = OutboxSetup(client)
     partial, other = Notice("x", "partial-3", 0), Notice("x", "completed", 1)
-    post.outbox.add("x", [partial, NOTICE, other])
+    post.outbox.add([partial, NOTICE, other])
     post.fail(partial, outcome="gone")
-    post.outbox.end(partial, next_at=None, line="status 410", host="h", outcome="gone")
-    assert post.outbox.begin(NOTICE) is None
-    assert post.outbox.begin(other) is not None
+    post.end(partial, line="status 410", outcome="gone")
+    assert post.begin() is None
+    assert post.begin(other) is not None
     [entry] = [each for each in post.outbox.journal("x") if each.notice == NOTICE]
     assert entry.due is None and "gone" in entry.last
     assert post.outbox.resend(NOTICE)
-    assert post.outbox.begin(NOTICE) is not None
+    assert post.begin() is not None
 
 
 def test_unknown_notice_cannot_be_resent(client: redis.Redis) -> None:
@@ -98,7 +105,7 @@ def test_unknown_notice_cannot_be_resent(client: redis.Redis) -> None:
 def test_host_failure_streak_ends_with_a_success(client: redis.Redis) -> None:
     """The streak starts at its first failure; a success, or a long silence, resets it."""
     post = OutboxSetup(client)
-    post.outbox.add("x", [NOTICE])
+    post.outbox.add([NOTICE])
     since = post.fail()
     post.advance(24 * HOUR)
     assert post.fail() == since
@@ -114,7 +121,7 @@ def test_host_failure_streak_ends_with_a_success(client: redis.Redis) -> None:
 def test_journal_length_is_limited(client: redis.Redis) -> None:
     """However often it is resent, the journal keeps its maximum of lines, including the last."""
     post = OutboxSetup(client)
-    post.outbox.add("x", [NOTICE])
+    post.outbox.add([NOTICE])
     for _ in range(MOST_LINES + 5):
         post.outbox.resend(NOTICE)
         post.fail()
@@ -123,12 +130,37 @@ def test_journal_length_is_limited(client: redis.Redis) -> None:
 
 
 def test_notice_of_a_removed_execution_leaves_nothing(client: redis.Redis) -> None:
-    """Dropping a notice removes it without writing to a journal that was removed."""
+    """A notice whose execution is gone is removed without writing to a journal that was removed."""
     post = OutboxSetup(client)
-    post.outbox.add("x", [NOTICE])
-    client.delete(post.keys.hooks("x"))
-    post.outbox.drop(NOTICE)
+    post.outbox.add([NOTICE])
+    client.delete(post.keys.hooks("x"), post.keys.record("x"))
+    assert post.begin() is None
     assert post.outbox.due(2**53) == [] and not client.exists(post.keys.hooks("x"))
+
+
+def test_notices_begin_and_end_together(client: redis.Redis) -> None:
+    """Of several notices those that are due are leased, each with its own event; their ends are apart."""
+    post = OutboxSetup(client)
+    for at, event in enumerate(("execution.created", "file.written", "execution.completed"), 5):
+        client.rpush(post.keys.log("x"), f"{at} {event} - 0 0 {{}}")
+    partial, other = Notice("x", "partial-2", 0), Notice("x", "completed", 1)
+    post.outbox.add([NOTICE, partial, other])
+    assert post.begin(other) is not None
+    begun = post.outbox.begin([NOTICE, partial, other, Notice("y", "completed", 0)])
+    assert [(each.notice, each.sequence) for each in begun] == [(NOTICE, 3), (partial, 2)]
+    assert [each.event and (each.event.kind, each.event.at) for each in begun] == [
+        ("execution.completed", 7),
+        ("file.written", 6),
+    ]
+    later = post.now() + HOUR
+    ends = [
+        AttemptEnd(NOTICE, 1, "status 204", "good", "ok"),
+        AttemptEnd(partial, 1, "timed out", "bad", "failed", later),
+    ]
+    since = post.outbox.end(ends)
+    assert since[0] == 0 and since[1] == post.outbox.failing()[0].since
+    journal = {each.notice: (each.last.partition(" ")[2], each.due) for each in post.outbox.journal("x")}
+    assert journal[NOTICE] == ("status 204", None) and journal[partial] == ("timed out", later)
 
 
 def test_only_executions_with_webhooks_are_read(engine: Engine) -> None:

@@ -9,33 +9,44 @@ from collections.abc import Callable, Sequence
 import pytest
 import redis
 
-from worker.delivery.outbox import Notice, Receiver
+from worker.delivery.outbox import AttemptEnd, LeasedNotice, Notice, Receiver
 from worker.delivery.webhook_pool import (
     MOST_OF_FAILING,
     MOST_OF_NEWCOMERS,
     MOST_OF_ONE_EXECUTION,
     MOST_OF_ONE_HOST,
     MOST_OF_ONE_WALLET,
+    THREADS,
     WebhookPool,
 )
+from worker.engine.record import from_mapping
+
+RECORD = from_mapping({"lane": b"queue", "state": b"completed", "phase": b"done"})
 
 
 class FakeWebhooks:
-    """Webhooks as the pool uses them; `sending` defines how a call behaves."""
+    """Webhooks as the pool uses them; `sending` defines how a call behaves, `beginning` a lease."""
 
     def __init__(self, *notices: Notice) -> None:
         self.waiting = list(notices)
         self.collected: list[int] = []
         self.sent: list[str] = []
+        self.ends: list[AttemptEnd] = []
         self.open: list[str] = []
         self.most: dict[str, int] = {}
         self.sending: Callable[[Notice], None] = lambda notice: None
+        self.beginning: Callable[[Sequence[Notice]], object] = lambda notices: None
+        self.ending: Callable[[Sequence[AttemptEnd]], object] = lambda ends: None
         self.receiver: Callable[[Notice], Receiver] = lambda each: Receiver(each.execution, each.execution)
         self._lock = threading.Lock()
 
     @property
     def outbox(self) -> FakeWebhooks:
         return self
+
+    @property
+    def ended(self) -> list[str]:
+        return [str(each.notice) for each in self.ends]
 
     def due(self, at: int, most: int = 50, start: int = 0) -> list[Notice]:
         with self._lock:
@@ -47,7 +58,15 @@ class FakeWebhooks:
     def collect(self, at: int) -> None:
         self.collected.append(at)
 
-    def send(self, notice: Notice) -> None:
+    def begin(self, notices: Sequence[Notice]) -> list[LeasedNotice]:
+        self.beginning(notices)
+        with self._lock:
+            for each in notices:
+                self.waiting.remove(each)
+        return [LeasedNotice(each, 1, 0, 1, None, RECORD) for each in notices]
+
+    def send(self, leased: LeasedNotice) -> AttemptEnd:
+        notice = leased.notice
         with self._lock:
             self.open.append(str(notice))
             assert self.open.count(str(notice)) == 1, "twice at once"
@@ -59,8 +78,11 @@ class FakeWebhooks:
             with self._lock:
                 self.open.remove(str(notice))
                 self.sent.append(str(notice))
-                if notice in self.waiting:
-                    self.waiting.remove(notice)
+        return AttemptEnd(notice, 0, "status 204")
+
+    def end(self, ends: Sequence[AttemptEnd]) -> None:
+        self.ending(ends)
+        self.ends += ends
 
 
 def notice(execution: str = "x", hook: int = 0) -> Notice:
@@ -159,45 +181,77 @@ def test_slow_receivers_hold_only_their_share(receiver: Callable[[int], Receiver
     pool.close(5)
 
 
-def test_notice_after_a_bug_is_delayed() -> None:
-    """The notice is not retried at each tick, and others are sent meanwhile."""
-    webhooks, tries = FakeWebhooks(notice("broken"), notice("fine")), []
+def test_notice_that_cannot_be_leased_rests_and_keeps_none_back() -> None:
+    """A bug about one notice is met once, not at each tick, and the others are sent meanwhile."""
+    broken, tries = notice("broken"), []
+    webhooks = FakeWebhooks(broken)
 
-    def fail(each: Notice) -> None:
-        tries.append(each.execution)
-        if each.execution == "broken":
+    def fail(notices: Sequence[Notice]) -> None:
+        if broken in notices:
+            tries.append(len(notices))
             raise ValueError("bug")
 
-    webhooks.sending = fail
+    webhooks.beginning = fail
     pool = WebhookPool(webhooks, rest=60)
-    for _ in range(5):
-        webhooks.waiting[:] = [notice("broken"), notice("fine")]
-        before = tries.count("fine")
-        until(lambda before=before: (pool.chore(1), tries.count("fine") > before)[1], "the fine one")
-        until(lambda: not pool.under_way, "the end of the round")
-    assert tries.count("broken") == 1
+    for tick in range(3):
+        webhooks.waiting += [notice(f"fine-{tick}"), notice(f"other-{tick}")]
+        pool.chore(tick)
+        until(lambda tick=tick: len(webhooks.ended) == 2 * tick + 2, "the others")
+    assert tries == [3, 1] and webhooks.waiting == [broken]
+    pool.close(5)
+
+
+def test_every_attempt_is_recorded_in_spite_of_one_that_cannot_be() -> None:
+    """A bug while the end of one call is recorded does not lose the ends of others."""
+    webhooks = FakeWebhooks(*(notice(f"of-{number}") for number in range(6)))
+
+    def fail(ends: Sequence[AttemptEnd]) -> None:
+        if any(each.notice.execution == "of-3" for each in ends):
+            raise ValueError("bug")
+
+    webhooks.ending = fail
+    pool = WebhookPool(webhooks)
+    pool.chore(1)
+    until(lambda: len(webhooks.sent) == 6 and not pool.under_way, "all of them")
+    assert sorted(webhooks.ended) == [f"of-{number} completed 0" for number in (0, 1, 2, 4, 5)]
     pool.close(5)
 
 
 @pytest.mark.parametrize("fault", [redis.ConnectionError(), ValueError("bug")])
-def test_any_failure_is_retried(fault: Exception) -> None:
+@pytest.mark.parametrize("where", ["beginning", "sending", "ending"])
+def test_any_failure_is_retried(where: str, fault: Exception) -> None:
     """A store outage, or a bug after its delay, ends one attempt and not the pool."""
-    webhooks = FakeWebhooks(notice())
-    tries = []
+    webhooks, tries = FakeWebhooks(notice()), []
 
-    def fail_once(each: Notice) -> None:
+    def fail_once(each: object) -> None:
         tries.append(each)
         if len(tries) == 1:
-            webhooks.waiting.append(each)
             raise fault
 
-    webhooks.sending = fail_once
+    setattr(webhooks, where, fail_once)
     pool = WebhookPool(webhooks, rest=0)
     pool.chore(1)
-    until(lambda: len(tries) == 1 and not webhooks.open, "a first try")
+    until(lambda: len(tries) == 1 and not webhooks.open and not pool.under_way, "a first try")
     webhooks.waiting[:] = [notice()]
     until(lambda: (pool.chore(2), len(tries) >= 2)[1], "a second try")
+    until(lambda: webhooks.ended[-1:] == ["x completed 0"], "a recorded attempt")
     pool.close(5)
+
+
+def test_closed_pool_records_open_calls_and_gives_the_others_back() -> None:
+    """Calls that are open when the pool closes are recorded; what was leased for later is due again."""
+    gate = threading.Event()
+    webhooks = FakeWebhooks(*(notice(f"of-{number}") for number in range(40)))
+    webhooks.sending = lambda each: (gate.wait(10), None)[1]
+    pool = WebhookPool(webhooks)
+    pool.chore(1)
+    until(lambda: len(webhooks.open) == THREADS, "open calls")
+    pool.close(0)
+    gate.set()
+    until(lambda: not pool.under_way, "the end of the calls")
+    assert len(webhooks.ended) + len(webhooks.waiting) == 40
+    again = [str(each.notice) for each in webhooks.ends if each.next_at is not None]
+    assert len(webhooks.sent) == THREADS and sorted(webhooks.ended) == sorted(webhooks.sent + again)
 
 
 def test_closed_pool_starts_nothing() -> None:

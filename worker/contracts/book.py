@@ -274,7 +274,7 @@ class ContractBook:
 
     def id_of(self, execution: Execution) -> str:
         """The contract id of an execution; show it only to the seeker."""
-        contract = self.by_ref(execution.contract)
+        contract = self.by_ref(execution.contract) if execution.contract else None
         return contract.terms.contract_id if contract and not contract.is_purchase else ""
 
     def find(self, contract_id: str) -> Contract | None:

@@ -7,15 +7,18 @@ so a webhook is one more view of the log and no end is missed. Delivery is at le
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import redis
 
 from worker.core.states import State
+from worker.engine import events, record
+from worker.engine.events import Event
+from worker.engine.record import Execution
 from worker.store.client import as_bytes, as_mapping, as_texts
 from worker.store.data_model import Keys
 from worker.store.scripts import Scripts
@@ -72,6 +75,40 @@ class Notice:
 def kind_of(event: str, sequence: int) -> str:
     """The kind of a notice about one event in the middle of the log."""
     return f"{event}-{sequence}"
+
+
+@dataclass(frozen=True, slots=True)
+class LeasedNotice:
+    """A notice that this process alone may send for a while, and what it tells.
+
+    `attempt` counts from 1; `at` is the store's time; `event` is missing if its log was cut.
+    """
+
+    notice: Notice
+    attempt: int
+    at: int
+    sequence: int
+    event: Event | None
+    execution: Execution
+
+    @classmethod
+    def read(cls, at: int, row: Sequence[Any]) -> LeasedNotice:
+        """Reads one row of the answer of notice_begin.lua."""
+        notice, sequence = Notice.parse(row[0].decode()), int(row[2])
+        event = events.decode(notice.execution, sequence, row[3]) if row[3] else None
+        return cls(notice, int(row[1]), at, sequence, event, record.decode(row[4]))
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptEnd:
+    """How an attempt that began at `at` ended; `outcome` is ok, gone, failed or dropped."""
+
+    notice: Notice
+    at: int
+    line: str
+    host: str = "-"
+    outcome: str = "dropped"
+    next_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +177,15 @@ def _host(hooks: bytes | None, number: int) -> str:
     return (urlsplit(targets[number]["url"]).hostname or "") if number < len(targets) else ""
 
 
+def _named(notices: Sequence[Notice]) -> dict[str, list[str]]:
+    return {"executions": [each.execution for each in notices], "notices": [str(each) for each in notices]}
+
+
+def _packed(end: AttemptEnd) -> tuple[str, str, str, str, str]:
+    again = "" if end.next_at is None else str(end.next_at)
+    return str(end.notice), again, end.line, end.host, end.outcome
+
+
 class Outbox:
     """Notices in the store."""
 
@@ -150,8 +196,8 @@ class Outbox:
         # Start of the next page of each index.
         self._starts: dict[str, int] = {}
 
-    def add(self, execution: str, notices: Iterable[Notice]) -> int:
-        return int(self._scripts.value("notice_add", id=execution, notices=[str(each) for each in notices]))
+    def add(self, notices: Sequence[Notice]) -> int:
+        return int(self._scripts.value("notice_add", **_named(notices)))
 
     def ended_since_last_look(self, at: int, most: int = 200) -> Iterator[tuple[list[str], int]]:
         """Yields pages of ended executions and the cursor to store after each; see `looked`."""
@@ -250,32 +296,21 @@ class Outbox:
             for host, failure in zip(hosts, cast(list[object], failing), strict=True)
         ]
 
-    def begin(self, notice: Notice) -> tuple[int, int] | None:
-        """Leases the notice; returns attempt number and store time, or None if it must not be sent now."""
-        reply = self._scripts.value(
-            "notice_begin", id=notice.execution, notice=str(notice), lease=LEAVE_US, hook=notice.hook
-        )
-        return (int(reply[0]), int(reply[1])) if int(reply[0]) else None
+    def begin(self, notices: Sequence[Notice]) -> list[LeasedNotice]:
+        """Leases those that are still due; what nothing can be told of any more is removed."""
+        at, rows = self._scripts.value("notice_begin", lease=LEAVE_US, **_named(notices))
+        return [LeasedNotice.read(int(at), row) for row in rows]
 
-    def end(self, notice: Notice, *, next_at: int | None, line: str, host: str, outcome: str) -> int:
-        """`outcome` is ok, gone, failed or dropped. Returns since when the host has been failing, or 0."""
+    def end(self, ends: Sequence[AttemptEnd]) -> list[int]:
+        """Returns since when the host of each has been failing, or 0."""
         since = self._scripts.value(
             "notice_end",
-            id=notice.execution,
-            notice=str(notice),
-            again="" if next_at is None else next_at,
-            line=line,
-            host=host,
-            outcome=outcome,
-            hook=notice.hook,
+            executions=[each.notice.execution for each in ends],
+            ends=[part for each in ends for part in _packed(each)],
             most=MOST_LINES,
             forgotten=_ANEW_US,
         )
-        return int(since)
-
-    def drop(self, notice: Notice) -> None:
-        """Removes a notice whose execution, and so its journal, is gone."""
-        self._client.zrem(self._keys.outbox, str(notice))
+        return [int(each) for each in since]
 
     def journal(self, execution: str) -> list[NoticeHistory]:
         raw = as_mapping(self._client.hgetall(self._keys.hooks(execution)))

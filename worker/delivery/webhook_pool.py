@@ -1,20 +1,25 @@
 """Collects new webhook notices and sends due ones, in threads of the clock's process.
 
-Receivers may be slow, and the clock must keep ticking. Due notices are read from the outbox.
+One thread asks the store, for all calls at once: it records those that have ended, and leases what the others
+send next. The others only call receivers, which may be slow while the clock must keep ticking.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Protocol
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
 
-from worker.delivery.outbox import Notice, Receiver
-from worker.store.outage import REST
-from worker.store.task_pool import TaskPool
+from worker.delivery.outbox import AttemptEnd, LeasedNotice, Notice, Receiver
+from worker.store.outage import REST, Resting, is_outage, note
 
 THREADS = 8
+# Notices leased for each thread: a lease outlasts the longest call before its own, and that one.
+_AHEAD = 2
 # Neither one slow receiver nor one buyer who names many receivers may block all threads.
 MOST_OF_ONE_EXECUTION = 3
 MOST_OF_ONE_HOST = 2
@@ -25,9 +30,10 @@ MOST_OF_NEWCOMERS = 4
 _A_MOMENT_US = 1_000_000
 # Due notices examined to find some that may be sent.
 _PAGE = 64
-_MOST_PAGES = 32
-_ROUND, _REFILL = "round", "refill"
-_PAUSE = 0.05
+_MOST_WAITING = 32 * _PAGE
+
+T = TypeVar("T", Notice, AttemptEnd)
+R = TypeVar("R")
 
 
 class DueNotices(Protocol):
@@ -42,7 +48,32 @@ class NoticeSender(Protocol):
 
     def receivers(self, notices: Sequence[Notice]) -> list[Receiver]: ...
 
-    def send(self, notice: Notice) -> None: ...
+    def begin(self, notices: Sequence[Notice]) -> list[LeasedNotice]: ...
+
+    def send(self, leased: LeasedNotice) -> AttemptEnd: ...
+
+    def end(self, ends: Sequence[AttemptEnd]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """The clock's turn; `at` is the store's time."""
+
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Called:
+    """A thread that is free again. Without an end the notice's lease runs out, and it is sent again."""
+
+    notice: Notice
+    end: AttemptEnd | None
+
+
+_CLOSE = None
+_News = _Tick | _Called | None
+# A due notice and the groups that its call will belong to, with the limit of each.
+_Waiting = tuple[Notice, Mapping[str, int]]
 
 
 class WebhookPool:
@@ -50,61 +81,147 @@ class WebhookPool:
 
     def __init__(self, webhooks: NoticeSender, *, threads: int = THREADS, rest: float = REST) -> None:
         self._webhooks = webhooks
-        # One slot more than threads, so that a round can be queued while all threads send.
-        self._pool = TaskPool("webhook", threads, most=threads + 1, rest=rest, ended=self._refill)
-        self._few = threads // 2
-        # Seconds until the outbox is looked at again, if the last look left notices that may be sent.
-        self._again: float | None = None
+        self._most = threads * _AHEAD
+        self._senders = ThreadPoolExecutor(threads, thread_name_prefix="webhook")
+        self._resting = Resting(rest)
+        self._news: SimpleQueue[_News] = SimpleQueue()
+        self._manager: threading.Thread | None = None
+        self._closed = False
         self._at = 0
+        # Notices that are being sent, with the groups that they belong to, and how many each group has.
+        self._open: dict[str, Mapping[str, int]] = {}
+        self._held: Counter[str] = Counter()
+        # Due notices that have been looked at and are not leased yet.
+        self._waiting: list[_Waiting] = []
+        self._more = False
 
     def chore(self, at: int) -> None:
         """Called by the clock about once a second with the store's time."""
-        self._at = at
-        # A round that hit a bug must not delay the next ones.
-        self._pool.begin(_ROUND, partial(self._round, at), rests=False)
-
-    def _round(self, at: int) -> None:
-        self._webhooks.collect(at)
-        self._send_due(at)
-
-    def _send_due(self, at: int) -> None:
-        self._again = None
-        for page in range(_MOST_PAGES):
-            # Include notices just collected; notice_begin.lua decides whether each is due.
-            notices = self._webhooks.outbox.due(at + _A_MOMENT_US, _PAGE, page * _PAGE)
-            under_way = self._pool.under_way
-            fresh = [each for each in notices if str(each) not in under_way]
-            for notice, receiver in zip(fresh, self._webhooks.receivers(fresh), strict=True):
-                send = partial(self._webhooks.send, notice)
-                if not self._pool.begin(str(notice), send, groups=_groups(notice, receiver)):
-                    self._again = _PAUSE
-            if self._pool.full:
-                self._again = 0.0
-                return
-            if len(notices) < _PAGE:
-                return
-
-    def _refill(self, ended: str) -> None:
-        """Looks for more once half of the threads are free, not only at the next tick.
-
-        What waits for its host or buyer is looked for when a call has ended, at most every `_PAUSE` seconds.
-        """
-        again = self._again
-        if again is None or len(self._pool.under_way) > self._few or (again and ended in (_ROUND, _REFILL)):
+        if self._closed:
             return
-        self._pool.begin(_REFILL, partial(self._look_again, again), rests=False)
-
-    def _look_again(self, pause: float) -> None:
-        time.sleep(pause)
-        self._send_due(self._at)
+        if self._manager is None:
+            self._manager = threading.Thread(target=self._manage, name="webhooks", daemon=True)
+            self._manager.start()
+        self._news.put(_Tick(at))
 
     @property
     def under_way(self) -> set[str]:
-        return self._pool.under_way
+        """Notices that are being sent."""
+        return set(self._open)
 
     def close(self, grace_s: float) -> None:
-        """Waits up to `grace_s` for open calls; the rest stays due for other clocks."""
-        self._pool.close(grace_s)
+        """Begins no more calls, and waits up to `grace_s` for open ones."""
+        self._closed = True
+        self._news.put(_CLOSE)
+        if self._manager is not None:
+            self._manager.join(grace_s)
+        self._senders.shutdown(wait=False)
+
+    def _manage(self) -> None:
+        """Runs until the pool is closed and the last call has been recorded."""
+        while self._open or not self._closed:
+            news = [self._news.get()]
+            while not self._news.empty():
+                news.append(self._news.get())
+            try:
+                self._record([each for each in news if isinstance(each, _Called)])
+                self._look([each.at for each in news if isinstance(each, _Tick)])
+                self._begin_calls()
+            except Exception as error:
+                note(error, "webhook")
+
+    def _record(self, called: Sequence[_Called]) -> None:
+        ends = [each.end for each in called if each.end is not None]
+        if ends:
+            self._tried(self._end, ends)
+        for each in called:
+            self._let_go(str(each.notice))
+
+    def _end(self, ends: Sequence[AttemptEnd]) -> Sequence[AttemptEnd]:
+        self._webhooks.end(ends)
+        return ends
+
+    def _let_go(self, name: str) -> None:
+        self._held.subtract(self._open.pop(name))
+        self._held = +self._held
+
+    def _look(self, ticks: Sequence[int]) -> None:
+        """At a tick, collects new notices and forgets what was read before it."""
+        if ticks and not self._closed:
+            self._at = ticks[-1]
+            self._waiting, self._more = [], True
+            self._webhooks.collect(self._at)
+
+    def _begin_calls(self) -> None:
+        while not self._closed and (chosen := self._choose()):
+            begun = self._tried(self._webhooks.begin, chosen)
+            for leased in begun:
+                self._senders.submit(self._call, leased)
+            for name in {str(each) for each in chosen} - {str(each.notice) for each in begun}:
+                self._let_go(name)
+
+    def _call(self, leased: LeasedNotice) -> None:
+        end = None
+        try:
+            end = self._given_back(leased) if self._closed else self._webhooks.send(leased)
+        except Exception as error:
+            note(error, "webhook", task=leased.notice.execution)
+        self._news.put(_Called(leased.notice, end))
+
+    @staticmethod
+    def _given_back(leased: LeasedNotice) -> AttemptEnd:
+        return AttemptEnd(leased.notice, leased.at, "not sent: the process stops", next_at=leased.at)
+
+    def _choose(self) -> list[Notice]:
+        """The next notices for which there is a thread, and room in their groups."""
+        chosen, self._waiting = self._fitting(self._waiting)
+        while self._more and len(self._open) < self._most and len(self._waiting) < _MOST_WAITING:
+            found, rest = self._fitting(self._page())
+            chosen += found
+            self._waiting += rest
+        return chosen
+
+    def _fitting(self, notices: list[_Waiting]) -> tuple[list[Notice], list[_Waiting]]:
+        """Takes a place for those that have one, and returns them and the others."""
+        chosen: list[Notice] = []
+        rest: list[_Waiting] = []
+        for at, (notice, groups) in enumerate(notices):
+            if len(self._open) >= self._most:
+                return chosen, rest + notices[at:]
+            if any(self._held[group] >= most for group, most in groups.items()):
+                rest.append((notice, groups))
+                continue
+            self._open[str(notice)] = groups
+            self._held.update(groups.keys())
+            chosen.append(notice)
+        return chosen, rest
+
+    def _page(self) -> list[_Waiting]:
+        """The next due notices; those that wait already come before them."""
+        known, self._more = self._open.keys() | {str(notice) for notice, _ in self._waiting}, False
+        try:
+            # Include notices just collected; notice_begin.lua decides whether each is due.
+            found = self._webhooks.outbox.due(self._at + _A_MOMENT_US, _PAGE, len(self._waiting))
+            fresh = [each for each in found if str(each) not in known and str(each) not in self._resting]
+            rows = zip(fresh, self._webhooks.receivers(fresh), strict=True)
+            self._more = len(found) == _PAGE and bool(fresh)
+            return [(notice, _groups(notice, receiver)) for notice, receiver in rows]
+        except Exception as error:  # what was chosen before it is sent all the same
+            note(error, "webhook")
+            return []
+
+    def _tried(self, act: Callable[[Sequence[T]], Sequence[R]], items: Sequence[T]) -> Sequence[R]:
+        """Acts on all at once; after a bug on each alone, and the one that it strikes rests."""
+        try:
+            return act(items)
+        except Exception as error:
+            if len(items) > 1 and not is_outage(error):
+                return [found for each in items for found in self._tried(act, [each])]
+            for each in items:
+                notice = each if isinstance(each, Notice) else each.notice
+                if not note(error, "webhook", task=notice.execution):
+                    self._resting.add(str(notice))
+            return []
 
 
 def _groups(notice: Notice, receiver: Receiver) -> Mapping[str, int]:

@@ -6,21 +6,21 @@ import json
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from worker.core.errors import BadRequest, NotFound
+from worker.core.errors import BadRequest
 from worker.core.json import encode
 from worker.core.states import State
 from worker.delivery.addresses import UrlRefused
 from worker.delivery.deliverables import Deliverables, is_ready
 from worker.delivery.failure import failure_of
 from worker.delivery.outbound import Outbound, TimedOut, Unreachable, redact
-from worker.delivery.outbox import Notice, Outbox, Receiver, kind_of
+from worker.delivery.outbox import AttemptEnd, LeasedNotice, Notice, Outbox, Receiver, kind_of
 from worker.delivery.retry_schedule import AttemptResult, RetryDecision, next_attempt
 from worker.delivery.webhook_signatures import parse_secret, sign
 from worker.engine.events import Event, Kind, iso
@@ -91,6 +91,12 @@ def _overtaken(notice: Notice, execution: Execution) -> bool:
     return notice.sequence > 0 and not execution.parked
 
 
+def _of_end(execution: Execution) -> list[Notice]:
+    """The notices of an execution that has ended, one for each of its webhooks."""
+    kind = "completed" if execution.state is State.COMPLETED else "failed"
+    return [Notice(execution.id, kind, hook) for hook in range(len(hooks_of(execution)))]
+
+
 def hooks_of(execution: Execution) -> list[WebhookTarget]:
     return [WebhookTarget(**each) for each in json.loads(execution.hooks or b"[]")]
 
@@ -120,11 +126,8 @@ class Webhooks:
     def collect(self, at: int) -> None:
         """Adds notices for executions that ended since the last pass and for deliverables closed since."""
         for ids, until in self.outbox.ended_since_last_look(at):
-            for execution in self.executions.many(self.outbox.with_hooks(ids)):
-                kind = "completed" if execution.state is State.COMPLETED else "failed"
-                hooks = range(len(hooks_of(execution)))
-                if hooks:
-                    self.outbox.add(execution.id, [Notice(execution.id, kind, hook) for hook in hooks])
+            ended = self.executions.many(self.outbox.with_hooks(ids))
+            self._add([notice for each in ended for notice in _of_end(each)])
             self.outbox.looked(until)
         for id, count, looked in self.outbox.at_work():
             self._happened(id, count, looked)
@@ -134,79 +137,80 @@ class Webhooks:
         events = self.executions.events(id, looked)
         kinds = [kind_of("partial", each.sequence) for each in events if is_ready(each)]
         kinds += [kind_of("failed", each.sequence) for each in events if _parks(each)]
-        if kinds:
-            self.outbox.add(id, [Notice(id, kind, hook) for kind in kinds for hook in range(hooks)])
+        self._add([Notice(id, kind, hook) for kind in kinds for hook in range(hooks)])
         if events:
             self.outbox.looked_at(id, events[-1].sequence)
 
-    def send(self, notice: Notice) -> None:
-        """Makes one delivery attempt."""
-        leave = self.outbox.begin(notice)
-        if leave is None:
-            return
-        attempt, at = leave
-        try:
-            execution = self.executions.get(notice.execution)
-        except NotFound:
-            self.outbox.drop(notice)
-            return
-        hooks = hooks_of(execution)
-        late = _overtaken(notice, execution)
-        if late or notice.hook >= len(hooks):
-            why = "superseded by a later state" if late else "no such webhook"
-            self.outbox.end(notice, next_at=None, line=f"not sent: {why}", host="-", outcome="dropped")
-            return
+    def _add(self, notices: list[Notice]) -> None:
+        if notices:
+            self.outbox.add(notices)
+
+    def begin(self, notices: Sequence[Notice]) -> list[LeasedNotice]:
+        """Leases those of them that may be sent now."""
+        return self.outbox.begin(notices)
+
+    def send(self, leased: LeasedNotice) -> AttemptEnd:
+        """Makes one delivery attempt; `end` records how it ended."""
+        notice, at = leased.notice, leased.at
+        hooks = hooks_of(leased.execution)
+        if _overtaken(notice, leased.execution):
+            return AttemptEnd(notice, at, "not sent: superseded by a later state")
+        if notice.hook >= len(hooks):
+            return AttemptEnd(notice, at, "not sent: no such webhook")
         hook = hooks[notice.hook]
-        outcome, line = self._call(notice, hook, execution, at)
-        next_at = next_attempt(attempt, outcome, at, jitter=random.random())
-        host = urlsplit(hook.url).hostname or "-"
-        # A host that answers, even with 410, is not failing.
-        state = {RetryDecision.delivered: "ok", RetryDecision.gone: "gone"}.get(outcome.verdict, "failed")
-        since = self.outbox.end(notice, next_at=next_at, line=line, host=host, outcome=state)
-        if next_at is not None and since and at - since > GIVE_UP_US:
-            self.outbox.end(
-                notice, next_at=None, line="given up: the host keeps failing", host=host, outcome="dropped"
-            )
+        outcome, line = self._call(leased, hook)
+        next_at = next_attempt(leased.attempt, outcome, at, jitter=random.random())
         log.info(
             "webhook.attempted",
             execution_id=notice.execution,
-            attempt=attempt,
+            attempt=leased.attempt,
             url=redact(hook.url),
             result=line,
         )
+        # A host that answers, even with 410, is not failing.
+        state = {RetryDecision.delivered: "ok", RetryDecision.gone: "gone"}.get(outcome.verdict, "failed")
+        return AttemptEnd(notice, at, line, urlsplit(hook.url).hostname or "-", state, next_at)
 
-    def body(self, notice: Notice, execution: Execution) -> bytes:
+    def end(self, ends: Sequence[AttemptEnd]) -> None:
+        """Records attempts, and gives up those whose host has failed for too long."""
+        rows = zip(ends, self.outbox.end(ends), strict=True)
+        given_up = [
+            replace(each, next_at=None, line="given up: the host keeps failing", outcome="dropped")
+            for each, since in rows
+            if each.next_at is not None and since and each.at - since > GIVE_UP_US
+        ]
+        if given_up:
+            self.outbox.end(given_up)
+
+    def body(self, leased: LeasedNotice) -> bytes:
         """HIRE's four keys, our additional ones, and the Standard Webhooks envelope."""
-        event = notice.event
+        execution, event = leased.execution, leased.notice.event
         shown: dict[str, Any] = {
             "event": f"task_{event}",
             "contract_id": self.contract_id(execution),
             "task_id": execution.id,
             "status": event,
-            "sequence": notice.sequence or self.executions.last_sequence(execution.id),
+            "sequence": leased.sequence,
         }
         if not shown["contract_id"]:  # a plain purchase has none
             del shown["contract_id"]
-        found = self.executions.events(execution.id, shown["sequence"] - 1, 1)
         if event == "completed":
             result = self.deliverables.shown(execution)
             shown |= {"deliverables": result.deliverables, "metadata": self.metadata(execution)}
             if len(encode(result.output)) < _SMALL:
                 shown["output"] = result.output
         elif event == "partial":
-            shown["deliverables"] = self.deliverables.ready(execution, until=notice.sequence)
+            shown["deliverables"] = self.deliverables.ready(execution, until=leased.sequence)
         else:
             shown["deliverables"] = []
             shown["error"] = failure_of(execution)
-        at = found[0].at if found else execution.ended
+        at = leased.event.at if leased.event else execution.ended
         envelope = {"type": f"task.{event}", "timestamp": iso(at), "data": {"task_id": execution.id}}
         return encode({**shown, **envelope})
 
-    def _call(
-        self, notice: Notice, hook: WebhookTarget, execution: Execution, at: int
-    ) -> tuple[AttemptResult, str]:
-        body = self.body(notice, execution)
-        seconds = at // 1_000_000
+    def _call(self, leased: LeasedNotice, hook: WebhookTarget) -> tuple[AttemptResult, str]:
+        notice, body = leased.notice, self.body(leased)
+        seconds = leased.at // 1_000_000
         secrets = [parse_secret(hook.secret)] if hook.secret else []
         headers = {
             "Content-Type": "application/json",

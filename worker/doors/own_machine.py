@@ -9,15 +9,18 @@ from flask import Request
 
 from worker.core.values import is_this_machine
 
-# A proxy adds one of these, or uses HTTP/1.0 upstream.
-_FORWARDED = (
-    "Forwarded",
-    "Via",
-    "X-Forwarded-For",
-    "X-Forwarded-Host",
-    "X-Forwarded-Proto",
-    "X-Real-Ip",
+# A proxy adds one of these headers, or uses HTTP/1.0 upstream.
+_FORWARDED = frozenset(
+    {
+        "HTTP_FORWARDED",
+        "HTTP_VIA",
+        "HTTP_X_FORWARDED_FOR",
+        "HTTP_X_FORWARDED_HOST",
+        "HTTP_X_FORWARDED_PROTO",
+        "HTTP_X_REAL_IP",
+    }
 )
+_LOOPBACK = ("127.0.0.1", "::1")
 
 
 def asked_from_this_machine(request: Request) -> bool:
@@ -25,18 +28,21 @@ def asked_from_this_machine(request: Request) -> bool:
 
     The host is checked because a page in a local browser can point its own name at 127.0.0.1 (DNS rebinding).
     """
-    if any(name in request.headers for name in _FORWARDED):
+    environ = request.environ
+    if not _FORWARDED.isdisjoint(environ) or environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
         return False
-    if request.environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
-        return False
-    host = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdigit() else request.host
+    asked = request.host
+    before, _, port = asked.rpartition(":")
+    host = (before if port.isdigit() else asked).strip("[]")
     return is_own_address(request.remote_addr or "") and (
-        is_this_machine(f"http://{request.host}") or is_own_address(host.strip("[]"))
+        host in _LOOPBACK or is_this_machine(f"http://{asked}") or is_own_address(host)
     )
 
 
 def is_own_address(text: str) -> bool:
     """Whether an IP address belongs to this machine: only such an address can be bound."""
+    if text in _LOOPBACK:
+        return True
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

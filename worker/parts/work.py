@@ -41,6 +41,8 @@ log = structlog.get_logger()
 Examine = Callable[[Settings], list[dict[str, str]]]
 INTERNAL = ("worker.hiring.author_check", "worker.hiring.schema_check", "worker.swarm.full_schema")
 _STORE_PAUSE = 1.0
+# Seconds in which the clock's process gives back notices that it has not sent yet.
+_LAST_NOTICES = 1.0
 # Late enough that starting takes no longer, and a service that starts beside us is there.
 _FIRST_DOCTOR_US, _DOCTOR_US = 60_000_000, 3_600_000_000
 
@@ -117,7 +119,7 @@ class WorkProcesses:
             calls.close()
             parts.money_pool.close(self.settings.handback_grace)
             if parts.webhook_pool is not None:
-                parts.webhook_pool.close(0)  # an interrupted call is made again
+                parts.webhook_pool.close(_LAST_NOTICES)  # an interrupted call is made again
             return
         if kind == "check":
             return self._check(line)

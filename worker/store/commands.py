@@ -39,25 +39,32 @@ def ask(client: redis.Redis | OneConnection, *words: Word) -> Any:
         return _exchange(client.connection, words)
     link = getattr(client, "link", None)
     if link is not None:
-        return _checked(link.ask(packed(words)))[0]
+        return checked(link.ask(packed(words)))[0]
     with one_connection(client) as taken:
         return _exchange(taken.connection, words)
 
 
 def ask_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[Any]:
     """The replies to several commands, in one round trip; raises the first error."""
+    return checked(replies_together(client, *commands))
+
+
+def replies_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[Any]:
+    """The replies to several commands, in one round trip; errors are among them."""
     link = getattr(client, "link", None)
     if link is not None:
-        return _checked(link.ask(b"".join(map(packed, commands)), len(commands)))
+        replies: list[Any] = link.ask(b"".join(map(packed, commands)), len(commands))
+        return replies
     with client.pipeline(transaction=False) as pipe:
         for command in commands:
             pipe.execute_command(*command)  # type: ignore[no-untyped-call]
-        return pipe.execute()
+        return pipe.execute(raise_on_error=False)
 
 
-def _checked(replies: list[Any]) -> list[Any]:
+def checked(replies: list[Any]) -> list[Any]:
+    """These replies, if none is an error; else raises the first."""
     for reply in replies:
-        if isinstance(reply, redis.RedisError):
+        if isinstance(reply, Exception):
             raise reply
     return replies
 

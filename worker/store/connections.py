@@ -129,10 +129,14 @@ class _SentOnce:
         return bool(super().can_read(timeout))  # type: ignore[misc]
 
     def read_response(self: Any, *args: Any, **options: Any) -> Any:
+        listens = "timeout" in options  # only a subscription says how long it waits
+        if listens and self._outdated():
+            raise redis.ConnectionError("the store has moved")
         try:
             return super().read_response(*args, **options)  # type: ignore[misc]
         except redis.RedisError as error:
-            self.notice(error)
+            if not listens or not isinstance(error, redis.TimeoutError):
+                self.notice(error)
             raise
 
     def notice(self: Any, error: redis.RedisError) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.exceptions import NoScriptError
 
-from worker.store.commands import OneConnection, Word, ask, ask_together
+from worker.store.commands import OneConnection, Word, ask, checked, replies_together
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
@@ -126,13 +126,13 @@ class Scripts:
     def send_with(self, call: ScriptCall, *commands: tuple[Word, ...]) -> list[Any]:
         """The same with commands that follow in the same round trip; returns all replies.
 
-        Theirs are lost and given as None when the store does not have the script.
+        They run before the script when the store does not have it yet.
         """
         words = ("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
-        try:
-            return ask_together(self._client, words, *commands)
-        except NoScriptError:
-            return [self.send(call), *[None] * len(commands)]
+        replies = replies_together(self._client, words, *commands)
+        if isinstance(replies[0], NoScriptError):
+            replies[0] = self.send(call)
+        return checked(replies)
 
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)
@@ -146,18 +146,13 @@ class Scripts:
 
     def batch(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Runs several scripts in one round trip, in order; each must be safe to run twice."""
-        with self._client.pipeline(transaction=False) as pipe:
-            for call in calls:
-                pipe.evalsha(call.sha, len(call.keys), *call.keys, *call.args)
-            replies = pipe.execute(raise_on_error=False)
+        commands = [("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args) for call in calls]
+        replies = replies_together(self._client, *commands)
         unknown = next((at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
         if unknown is not None:
             again = [self._client.eval(c.source, len(c.keys), *c.keys, *c.args) for c in calls[unknown:]]
             return [*replies[:unknown], *again]
-        for reply in replies:
-            if isinstance(reply, Exception):
-                raise reply
-        return replies
+        return checked(replies)
 
     def _path(self, name: str) -> Path:
         own = self._folder / f"{name}.lua"

@@ -12,7 +12,7 @@ from tests.fakes.paid_worker import PaidWorker, in_threads
 from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import DoorAnswer, decoded, encoded
 from tests.waiting import eventually
-from worker.delivery.outbox import Notice
+from worker.delivery.outbox import LeasedNotice, Notice
 from worker.x402.sign_in import SIGN_IN
 
 PRICE = 10_000
@@ -300,7 +300,7 @@ def test_a_webhook_tells_the_end_without_a_credential(paid_worker: PaidWorker) -
     webhooks = paid_worker.parts.webhooks
     assert webhooks is not None
     notice = Notice(bought["task_id"], "completed", 0)
-    body = webhooks.body(notice, paid_worker.execution(bought["task_id"]))
+    body = webhooks.body(LeasedNotice(notice, 1, 0, 1, None, paid_worker.execution(bought["task_id"])))
     assert json.loads(body)["task_id"] == bought["task_id"] and b"contract_id" not in body
     assert bought["task_token"].encode() not in body
 

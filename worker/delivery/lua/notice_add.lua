@@ -1,14 +1,14 @@
 -- Adds notices to the outbox, each once.
 --
 -- keys
---   outbox hooks
+--   outbox hooks(executions)*
 -- args
---   notices*
+--   notices*  in the order of their executions
 -- returns
 --   how many were new
 local at, new = now(), 0
-for _, notice in ipairs(notices) do
-  if redis.call('HSETNX', HOOKS, notice .. ' attempts', '0') == 1 then
+for n, notice in ipairs(notices) do
+  if redis.call('HSETNX', HOOKS[n], notice .. ' attempts', '0') == 1 then
     redis.call('ZADD', OUTBOX, whole(at), notice)
     new = new + 1
   end

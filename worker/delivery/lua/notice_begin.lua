@@ -1,20 +1,27 @@
--- Leases a notice for one send. If the sender dies, another takes over when the lease expires.
+-- Leases notices for one send each. If the sender dies, another takes over when the lease expires.
 --
 -- keys
---   outbox hooks
+--   outbox hooks(executions)* log(executions)* record(executions)*
 -- args
---   notice
---   lease   us
---   hook    number of the webhook
+--   lease     us
+--   notices*  in the order of their executions; the last word of each is the number of its webhook
 -- returns
---   number of the attempt, time; 0 alone when there is nothing to send
-local at = now()
-local due = redis.call('ZSCORE', OUTBOX, notice)
-if not due or tonumber(due) > at then return {0} end
-if redis.call('HEXISTS', HOOKS, 'gone ' .. hook) == 1 then
-  redis.call('ZREM', OUTBOX, notice)
-  redis.call('HSET', HOOKS, notice .. ' last', whole(at) .. ' not sent: the webhook is gone')
-  return {0}
+--   time, and of each leased notice: itself, number of the attempt, sequence of its event, the event, the record
+local at, begun = now(), {}
+for n, notice in ipairs(notices) do
+  local due, gone = redis.call('ZSCORE', OUTBOX, notice), 'gone ' .. string.match(notice, '%d+$')
+  if not due or tonumber(due) > at then
+    due = nil
+  elseif redis.call('EXISTS', RECORD[n]) == 0 then
+    redis.call('ZREM', OUTBOX, notice)
+  elseif redis.call('HEXISTS', HOOKS[n], gone) == 1 then
+    redis.call('ZREM', OUTBOX, notice)
+    redis.call('HSET', HOOKS[n], notice .. ' last', whole(at) .. ' not sent: the webhook is gone')
+  else
+    redis.call('ZADD', OUTBOX, whole(at + tonumber(lease)), notice)
+    local sequence = tonumber(string.match(notice, '%-(%d+) %d+$')) or redis.call('LLEN', LOG[n])
+    begun[#begun + 1] = {notice, redis.call('HINCRBY', HOOKS[n], notice .. ' attempts', 1), whole(sequence),
+      redis.call('LINDEX', LOG[n], whole(sequence - 1)), redis.call('HGETALL', RECORD[n])}
+  end
 end
-redis.call('ZADD', OUTBOX, whole(at + tonumber(lease)), notice)
-return {redis.call('HINCRBY', HOOKS, notice .. ' attempts', 1), whole(at)}
+return {whole(at), begun}
