@@ -15,6 +15,8 @@ from collections.abc import Callable
 from functools import cached_property
 from urllib.parse import urlsplit
 
+from worker.core.sockets import is_quiet
+
 _HTTP_PORT, _HTTPS_PORT = 80, 443
 # An idle connection is closed after this time.
 _IDLE_S = 60.0
@@ -45,7 +47,7 @@ class KeptLinks:
                     break
                 link, since = self._idle.pop()
             # A router may have forgotten an old one without telling either end.
-            if since >= self._clock() - _IDLE_S and _is_open(link):
+            if since >= self._clock() - _IDLE_S and is_quiet(link):
                 return link
             link.close()
         return self._new()
@@ -90,15 +92,3 @@ class KeptLinks:
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         return context
-
-
-def _is_open(link: socket.socket) -> bool:
-    """Whether an idle link can still be used: its server has neither closed it nor sent anything."""
-    try:
-        link.settimeout(0)
-        link.recv(1)
-    except (BlockingIOError, ssl.SSLWantReadError):
-        return True
-    except OSError:
-        return False
-    return False
