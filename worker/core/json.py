@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 # Python types that JSON object keys can be made from.
@@ -15,10 +15,18 @@ class NotJson(ValueError):
     """A value that JSON cannot represent; names its type and its path in the value."""
 
 
+# `json.dumps` makes an encoder for each call that has options.
+text_of: Callable[[Any], str] = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False
+).encode
+# The same in ASCII, and with the numbers that only Python reads.
+ascii_of: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
+
+
 def encode(value: Any) -> bytes:
     """Encodes a value as JSON for storage and delivery."""
     try:
-        return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return text_of(value).encode()
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise NotJson(unencodable(value)) from error
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from functools import lru_cache
+from json import JSONEncoder
 from typing import Any, TextIO, cast
 
 import structlog
@@ -139,12 +140,19 @@ def end_request() -> None:
 
 def _renderer(json: bool, output: TextIO) -> Processor:
     if json:
-        return structlog.processors.JSONRenderer(default=_plain)
+        return structlog.processors.JSONRenderer(serializer=_as_json)
     return structlog.dev.ConsoleRenderer(colors=output.isatty(), timestamp_key="at")
 
 
 def _plain(value: Any) -> str:
     return value.hex() if isinstance(value, (bytes, bytearray)) else repr(value)
+
+
+_ENCODER = JSONEncoder(default=_plain)
+
+
+def _as_json(event: Mapping[str, Any], **_: object) -> str:
+    return _ENCODER.encode(event)
 
 
 def _foreign(_: Any, __: str, event: EventDict) -> EventDict:

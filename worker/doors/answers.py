@@ -12,6 +12,7 @@ from flask import Request, Response, request
 
 from worker.core.errors import Problem
 from worker.core.ids import new_id
+from worker.core.json import text_of
 from worker.engine.events import Event, one_line
 
 if TYPE_CHECKING:
@@ -56,8 +57,7 @@ def json_answer(body: Any, status: int = 200, headers: Mapping[str, str] | None 
 
 
 def json_text(body: Any) -> bytes:
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.encode() + b"\n"
+    return text_of(body).encode() + b"\n"
 
 
 def problem_answer(

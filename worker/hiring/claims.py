@@ -14,7 +14,7 @@ from worker.contracts.book import CLOCKS_DIFFER_US, Contract
 from worker.contracts.terms import BEFORE_WORK
 from worker.core.errors import Problem
 from worker.core.ids import new_id
-from worker.core.json import encode
+from worker.core.json import ascii_of, encode
 from worker.core.states import Lane, Phase
 from worker.delivery.webhooks import WebhookTarget
 from worker.engine.creation import NewExecution
@@ -126,7 +126,7 @@ class Claims:
             payer=payment.authorization.payer,
             amount=offer.amount,
             payload=payment.stored(),
-            requirements=json.dumps(offer.requirements(), separators=(",", ":")),
+            requirements=ascii_of(offer.requirements()),
             valid_before_s=payment.authorization.valid_before,
             mode=terms.settlement,
             fee=split_fee(offer.amount, Decimal(terms.fee_percentage)).fee,

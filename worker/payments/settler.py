@@ -16,6 +16,7 @@ import structlog
 
 from worker.core.errors import Problem
 from worker.core.ids import new_id
+from worker.core.json import ascii_of
 from worker.engine.transitions import ExecutionStore
 from worker.files.store import Files
 from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
@@ -242,7 +243,7 @@ class Settler:
             transaction=transaction,
             issued_at_s=int(time.time()),
         )
-        return json.dumps(settled_response(settlement, self._sign), separators=(",", ":"))
+        return ascii_of(settled_response(settlement, self._sign))
 
     def _refused_by_facilitator(self, id: str, lease: SettlementLease, token: str, code: str) -> None:
         """Where a node is configured, asks for no second payment before one look at the chain."""

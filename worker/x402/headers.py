@@ -31,13 +31,14 @@ MAX_DEPTH = 32
 # Removes something from a document that is too large for a header.
 Reduction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _STANDARD = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _URL_SAFE = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 
 
 def encode(document: Mapping[str, Any]) -> str:
     """Return padded standard base64 of compact ASCII JSON, readable by every published client."""
-    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    text = _ENCODER.encode(document)
     return base64.b64encode(text.encode("ascii")).decode("ascii")
 
 

@@ -14,6 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from worker.core.evm import checksum_address, is_address, is_bytes32
+from worker.core.json import ascii_of
 from worker.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT, decode, refuse
 from worker.x402.networks import Network, find_network
 from worker.x402.payment_keys import PaymentKey
@@ -71,7 +72,7 @@ class PaymentPayload:
 
     def stored(self) -> str:
         """Return the JSON text to journal; `restore` reads it back."""
-        return json.dumps(self.raw, separators=(",", ":"))
+        return ascii_of(self.raw)
 
 
 def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,7 +109,7 @@ def journaled(text: str) -> Journaled:
 
 def sent_form(document: Mapping[str, Any]) -> bytes:
     """Return a payment or our terms as JSON for a facilitator."""
-    return json.dumps(with_checksums(document), separators=(",", ":")).encode("ascii")
+    return ascii_of(with_checksums(document)).encode("ascii")
 
 
 def payment_key(payment: PaymentPayload) -> str:
