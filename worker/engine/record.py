@@ -130,14 +130,18 @@ def from_values(names: Sequence[str], values: Sequence[bytes | None]) -> Executi
 def from_mapping(raw: Mapping[str, bytes]) -> Execution:
     """Reads a record's fields; the only place that does."""
 
+    get = raw.get
+
     def text(name: str) -> str:
-        return raw.get(name, b"").decode()
+        found = get(name)
+        return found.decode() if found else ""
 
     def whole(name: str) -> int:
-        return int(raw.get(name) or 0)
+        found = get(name)
+        return int(found) if found else 0
 
     def blob(name: str) -> bytes:
-        return raw.get(name, b"")
+        return get(name, b"")
 
     progress = text("progress")
     return Execution(

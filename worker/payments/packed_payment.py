@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from worker.core.evm import checksum_address, is_address
-from worker.store.packed_text import PACKED, common_words, pack, unpack
+from worker.store.packed_text import PACKED, Words, common_words, pack, unpack
 from worker.x402.payment_keys import PaymentKey
 from worker.x402.receipts import RECEIPT_SCHEMA
 
@@ -61,7 +62,7 @@ class SentPayment:
 
     def packed(self) -> SentPayment:
         words = _words(self.key)
-        payload = pack(self.payload, _of_requirements(self.requirements) | words, _IN_REQUESTS)
+        payload = pack(self.payload, {**_of_requirements(self.requirements), **words}, _IN_REQUESTS)
         return SentPayment(payload, pack(self.requirements, words, _IN_REQUESTS), self.key)
 
     def plain(self) -> SentPayment:
@@ -69,22 +70,23 @@ class SentPayment:
             return self
         words = _words(self.key)
         requirements = unpack(self.requirements, words, _IN_REQUESTS)
-        payload = unpack(self.payload, _of_requirements(requirements) | words, _IN_REQUESTS)
+        payload = unpack(self.payload, {**_of_requirements(requirements), **words}, _IN_REQUESTS)
         return SentPayment(payload, requirements, self.key)
 
 
 def pack_response(response: str, key: str, transaction: str) -> str:
     """A PAYMENT-RESPONSE; the payment's key and its transaction are fields of their own."""
-    return pack(response, {_TRANSACTION: transaction} | _words(key), _IN_RESPONSES)
+    return pack(response, {_TRANSACTION: transaction, **_words(key)}, _IN_RESPONSES)
 
 
 def unpack_response(response: str, key: str, transaction: str) -> str:
     if not response.startswith(PACKED):
         return response
-    return unpack(response, {_TRANSACTION: transaction} | _words(key), _IN_RESPONSES)
+    return unpack(response, {_TRANSACTION: transaction, **_words(key)}, _IN_RESPONSES)
 
 
-def _words(key: str) -> dict[str, str]:
+@lru_cache(maxsize=128)
+def _words(key: str) -> Words:
     network, asset, payer, nonce = PaymentKey.parse(key)
     words = {_NONCE: nonce, _PAYER_LOWER: payer, _ASSET_LOWER: asset, _NETWORK: network}
     if is_address(asset) and is_address(payer):
@@ -92,5 +94,6 @@ def _words(key: str) -> dict[str, str]:
     return words
 
 
-def _of_requirements(requirements: str) -> dict[str, str]:
+@lru_cache(maxsize=32)
+def _of_requirements(requirements: str) -> Words:
     return {_REQUIREMENTS: requirements, _PAY_TO: str(json.loads(requirements).get("payTo", ""))}
