@@ -68,7 +68,9 @@ class RequestCounts:
 
     def _add(self, counted: dict[str, int]) -> None:
         with self._lock:
-            self._counts.update(counted)
+            counts = self._counts
+            for name, number in counted.items():
+                counts[name] += number
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="request-counts", daemon=True)
                 self._thread.start()
