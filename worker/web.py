@@ -8,6 +8,11 @@ from gevent import monkey
 
 monkey.patch_all()
 
+import gc
+
+# Imports make much that stays and next to no garbage; looking for it would take a tenth of their time.
+gc.disable()
+
 import contextlib
 import os
 import resource
@@ -108,11 +113,22 @@ class _Waiting(gevent.Timeout):  # type: ignore[misc]
             self._greenlet.throw(self)
 
 
-def post_worker_init(worker: Any) -> None:
-    """On shutdown, closes streams and idle keep-alive connections.
+def when_ready(server: Any) -> None:
+    gc.enable()
 
-    Either would block shutdown for `graceful_timeout` and then be cut off. Open requests may finish.
+
+def post_fork(server: Any, worker: Any) -> None:
+    gc.disable()  # until the application is loaded
+
+
+def post_worker_init(worker: Any) -> None:
+    """Leaves what the application consists of out of later searches for garbage, which would take 80 ms.
+
+    On shutdown, closes streams and idle keep-alive connections. Either would block shutdown for
+    `graceful_timeout` and then be cut off. Open requests may finish.
     """
+    gc.freeze()
+    gc.enable()
     begin = getattr(worker.wsgi, "extensions", {}).get("begin")
     if begin is not None:
         begin()
