@@ -27,7 +27,6 @@ from gunicorn.glogging import Logger
 
 from worker.core import logs
 from worker.core.settings import BadStart, Settings
-from worker.engine import watch
 from worker.policy.file import PolicyInvalid, policy_for
 
 # Before the first fork, so that a bad start is reported once, not by a worker that keeps restarting.
@@ -127,6 +126,9 @@ def post_worker_init(worker: Any) -> None:
     On shutdown, closes streams and idle keep-alive connections. Either would block shutdown for
     `graceful_timeout` and then be cut off. Open requests may finish.
     """
+    # The parent has no use for the store's client, which would take up 8 MB there.
+    from worker.engine import watch
+
     gc.freeze()
     gc.enable()
     begin = getattr(worker.wsgi, "extensions", {}).get("begin")
