@@ -52,7 +52,8 @@ def test_what_a_run_started_ends_with_it(work_trees: WorkTrees, tree: Work, lane
     left = [int(each.word.split(":")[1]) for each in work_trees.traces(id, "child:")]
     assert len(left) == 3
     eventually(lambda: all(gone(pid) for pid in left), 5, "the end of what was left")
-    assert not gone(process) and "work.leftovers_ended" in tree.log
+    eventually(lambda: "work.leftovers_ended" in tree.log, 30, "a line about what was left")
+    assert not gone(process)
 
 
 @LANES
