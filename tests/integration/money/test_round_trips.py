@@ -102,7 +102,7 @@ def test_replay(paid_worker: PaidWorker) -> None:
 
 def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:
     """What the store holds of a finished hire while it is kept, without the contract's document."""
-    assert min(grown(paid_worker) for _ in range(4)) <= 3_600
+    assert min(grown(paid_worker) for _ in range(4)) <= 3_300
 
 
 def grown(paid_worker: PaidWorker) -> int:
