@@ -21,7 +21,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": " ".join([platform.system(), ".".join(platform.release().split(".")[:2])]),
         "python": platform.python_version(),
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
         "peers": _peers(),
