@@ -25,7 +25,7 @@ _FIRST, _FIRST_CONNECTIONS = 16, 64
 
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
-    rounds, connections, each = (1, 16, 1) if quick else (5, _CONNECTIONS, 14)
+    rounds, connections, each = (1, 16, 1) if quick else (3, _CONNECTIONS, 14)
     contenders = [Contender("plain", lambda: _round(stand, connections, each))]
     with sellers.pinned(not quick):
         readings = interleave(contenders, rounds, told)
