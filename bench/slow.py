@@ -18,8 +18,8 @@ from bench.stand import Stand
 NAME = "slow"
 _CONNECTIONS = 256
 _VERIFY_S, _SETTLE_S = 0.1, 2.0
-# A wallet's one paid task vouches for one open payment of it: newcomers share few places.
-_WALLETS = _CONNECTIONS
+# A wallet's one paid task vouches for one open payment of it, and newcomers share few places.
+_WALLETS = 2 * _CONNECTIONS
 # Tasks that show how long one takes, before more of them come at once.
 _FIRST, _FIRST_CONNECTIONS = 16, 64
 
@@ -41,7 +41,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _round(stand: Stand, connections: int, each: int) -> Reading:
-    keys = wallets(min(_WALLETS, connections))
+    keys = wallets(min(_WALLETS, 2 * connections))
     count = connections * each
     with served(stand, sellers.PLAIN, verify_s=_VERIFY_S, settle_s=_SETTLE_S) as at:
         requests = plain(Target(at.port, at.seller.path), keys, len(keys) + count)

@@ -378,6 +378,138 @@ class TestLimits:
         assert "secret-path" not in caplog.text and "abc" not in caplog.text
 
 
+@contextmanager
+def counted(*answers: bytes) -> Iterator[tuple[int, list[list[bytes]]]]:
+    """A server that gives these answers in turn; an empty one closes. Lists each connection's requests."""
+    connections: list[list[bytes]] = []
+    left = list(answers)
+
+    def serve(connection: socket.socket) -> None:
+        requests: list[bytes] = []
+        connections.append(requests)
+        while request := connection.recv(65536):
+            requests.append(request)
+            answer = left.pop(0)
+            if not answer:
+                return
+            connection.sendall(answer)
+
+    with raw(serve) as port:
+        yield port, connections
+
+
+OK = b"HTTP/1.1 204 No Content\r\n\r\n"
+CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n" + b"x" * 200
+
+
+class TestKept:
+    """Connections that are used again."""
+
+    @pytest.fixture(autouse=True)
+    def _closed(self) -> Iterator[None]:
+        self.clients: list[Outbound] = []
+        yield
+        for client in self.clients:
+            client.close()
+
+    def client(
+        self,
+        *,
+        keeps: bool = True,
+        resolver: FixedResolver | None = None,
+        body_cap: int = 1_000,
+        total_seconds: float = 20.0,
+    ) -> Outbound:
+        client = Outbound(
+            TEST, keeps=keeps, resolver=resolver, body_cap=body_cap, total_seconds=total_seconds
+        )
+        self.clients.append(client)
+        return client
+
+    def test_one_connection_serves_several_calls(self) -> None:
+        """Where the receiver allows it; a client that was not told to keeps none."""
+        for keeps, expected in ((True, [3]), (False, [1, 1, 1])):
+            with counted(OK, OK, OK) as (port, connections):
+                client = self.client(keeps=keeps)
+                for _ in range(3):
+                    assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+            assert [len(requests) for requests in connections] == expected
+
+    def test_kept_connection_is_for_checked_addresses_only(self) -> None:
+        """Each call resolves its host: one that moved gets a new connection, one that became private none."""
+        resolver = FixedResolver(["127.0.0.1"], ["127.0.0.2"], ["127.0.0.1", "10.0.0.1"])
+        with counted(OK, OK) as (port, connections):
+            client = self.client(resolver=resolver)
+            url = f"http://moved.example:{port}/"
+            assert client.call("GET", url).status == 204
+            with pytest.raises(Unreachable):  # nothing listens there
+                client.call("GET", url)
+            with pytest.raises(UrlRefused):
+                client.call("GET", url)
+        assert resolver.asked == 3 and [len(requests) for requests in connections] == [1]
+
+    @pytest.mark.parametrize("answer", [CLOSING, LONG], ids=["closing", "long"])
+    def test_connection_is_not_kept_after(self, answer: bytes) -> None:
+        """The receiver closes it, or its answer was cut off."""
+        with counted(answer, OK) as (port, connections):
+            client = self.client(body_cap=100)
+            client.call("GET", f"http://127.0.0.1:{port}/")
+            assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+        assert [len(requests) for requests in connections] == [1, 1]
+
+    def test_answer_that_nobody_asked_for_is_not_read(self) -> None:
+        """A connection on which something came between two calls is not used again."""
+        more, sent, opened = threading.Event(), threading.Event(), []
+
+        def serve(connection: socket.socket) -> None:
+            opened.append(connection)
+            connection.recv(65536)
+            connection.sendall(OK)
+            if len(opened) == 1 and more.wait(30):
+                connection.sendall(CLOSING)
+                sent.set()
+                connection.recv(65536)
+
+        with raw(serve) as port:
+            client = self.client()
+            assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+            more.set()
+            assert sent.wait(30)
+            assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+        assert len(opened) == 2
+
+    def test_kept_connection_that_drops_a_request_is_replaced(self) -> None:
+        """The call is made again on a new connection, once: what a new one drops is unreachable."""
+        with counted(OK, b"", OK, b"", b"") as (port, connections):
+            client = self.client()
+            for _ in range(2):
+                assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+            with pytest.raises(Unreachable):
+                client.call("GET", f"http://127.0.0.1:{port}/")
+        assert [len(requests) for requests in connections] == [2, 2, 1]
+
+    def test_time_limit_is_each_calls_own(self) -> None:
+        """A call on a kept connection has the whole time, however old the connection is, and no more."""
+
+        def serve(connection: socket.socket) -> None:
+            for _ in range(2):
+                connection.recv(65536)
+                connection.sendall(OK)
+            while connection.recv(65536):
+                served.append(1)
+
+        served: list[int] = []
+        with raw(serve) as port:
+            client = self.client(total_seconds=1.5)
+            assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+            time.sleep(1.6)
+            assert client.call("GET", f"http://127.0.0.1:{port}/").status == 204
+            with pytest.raises(TimedOut):
+                client.call("GET", f"http://127.0.0.1:{port}/")
+        assert served
+
+
 class TestTls:
     """Certificates are checked for the name, though the connection goes to an address."""
 
@@ -389,6 +521,23 @@ class TestTls:
             assert client.call("GET", f"https://hooks.example.:{receiver.port}/x").status == 200
         assert answer.status == 200 and receiver.names == ["hooks.example"] * 2
         assert receiver.requests[0][2]["Host"] == f"hooks.example:{receiver.port}"
+
+    def test_kept_connection_needs_one_handshake(self, ca: Authority) -> None:
+        """Several calls over TLS use one connection."""
+        server, greeted = ca.server("localhost"), []
+        server.sni_callback = lambda _sock, name, _context: greeted.append(name)
+
+        def serve(connection: socket.socket) -> None:
+            with server.wrap_socket(connection, server_side=True) as wrapped:
+                while wrapped.recv(65536):
+                    wrapped.sendall(OK)
+
+        with raw(serve) as port:
+            client = Outbound(TEST, ca_file=ca.file, resolver=FixedResolver(["127.0.0.1"]), keeps=True)
+            for _ in range(3):
+                assert client.call("GET", f"https://localhost:{port}/").status == 204
+            client.close()
+        assert greeted == ["localhost"]
 
     def test_certificate_of_a_literal_address_is_checked(self, ca: Authority) -> None:
         """An address in the URL is checked against the addresses in the certificate."""

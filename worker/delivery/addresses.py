@@ -86,6 +86,11 @@ class UrlParts:
     port: int
     path: str
 
+    @property
+    def place(self) -> tuple[str, str, int]:
+        """What a connection leads to."""
+        return self.scheme, self.host, self.port
+
 
 def rules_for(env: str, *, ports: Iterable[int] = (), networks: Iterable[str] = ()) -> AddressRules:
     """The rules of a WORKER_ENV: only `local` and `test` allow loopback, http and any port."""

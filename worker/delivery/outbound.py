@@ -2,7 +2,7 @@
 
 Resolves a name once per call, checks every address, and connects only to checked addresses, while Host,
 SNI and certificate stay those of the name. No redirects, no proxies from the environment, one time limit
-for the whole call, a cap on the answer.
+for the whole call, a cap on the answer. Connections may be kept; lookup and check are each call's own.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from urllib3.response import BaseHTTPResponse
 from worker.core.errors import Unavailable
 from worker.core.version import __version__
 from worker.delivery.addresses import AddressRules, UrlParts, UrlRefused, may_call, parse_target
+from worker.delivery.kept_connections import KeptConnections
 
 __all__ = [
     "AddressRules",
@@ -108,8 +109,16 @@ class SystemResolver:
         return addresses
 
 
+class _Stale(Exception):
+    """The server closed a kept connection as it was used again: no part of an answer came."""
+
+
 class Outbound:
-    """The client. It keeps no connections: each call checks its addresses again."""
+    """The client. `keeps`: a connection whose answer was read to its end serves further calls.
+
+    A call whose kept connection turns out to be closed is made again on a new one, so `keeps` is for requests
+    that may arrive twice.
+    """
 
     def __init__(
         self,
@@ -119,12 +128,14 @@ class Outbound:
         ca_file: str | None = None,
         total_seconds: float = TOTAL_SECONDS,
         body_cap: int = BODY_CAP,
+        keeps: bool = False,
     ) -> None:
         self._rules, self._resolver = rules, resolver or SystemResolver()
         self._total, self._cap = total_seconds, body_cap
         self._tls = ssl.create_default_context(cafile=ca_file)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
         self._tls.sslsocket_class = _TimedTLS
+        self._kept: KeptConnections[_Connection] | None = KeptConnections() if keeps else None
 
     def check_form(self, url: str) -> None:
         """Refuse URLs that `call` would refuse without a lookup."""
@@ -142,21 +153,28 @@ class Outbound:
     ) -> OutboundAnswer:
         """Send one request and return its answer for any status; raises UrlRefused, Unreachable, TimedOut."""
         target = parse_target(url, self._rules)
-        sent = _checked_headers(headers or {})
+        request = _Request(method, target, body, _checked_headers(headers or {}))
         deadline = time.monotonic() + self._total
         addresses = self._addresses(target, deadline)
-        connection = self._connection(target, addresses, deadline)
+        kept = self._kept_connection(target, addresses, deadline)
+        if kept is not None:
+            with suppress(_Stale):
+                return self._exchange(kept, request, again=True)
+        return self._exchange(self._connection(target, addresses, deadline), request)
+
+    def close(self) -> None:
+        """Closes the connections that are kept."""
+        if self._kept is not None:
+            self._kept.close()
+
+    def _exchange(self, connection: _Connection, request: _Request, *, again: bool = False) -> OutboundAnswer:
+        """`again`: on a connection that was used before."""
+        keeps = False
         try:
-            connection.request(
-                method,
-                target.path,
-                body=body or None,
-                headers=sent,
-                preload_content=False,
-                decode_content=False,
-            )
-            response = connection.getresponse()
+            response = _response(connection, request, again=again)
             data = self._read(response)
+            # A server that wants no further request has made the library close it.
+            keeps = len(data) <= self._cap and connection.sock is not None
             lower = {name.lower(): value for name, value in response.headers.items()}
             return OutboundAnswer(response.status, lower, data[: self._cap], len(data) > self._cap)
         except (TimeoutError, WrappedTimeout) as error:
@@ -166,7 +184,10 @@ class Outbound:
         except (OSError, HTTPException, HTTPError) as error:
             raise Unreachable("answer", "the host's response is malformed") from error
         finally:
-            connection.close()
+            if keeps and self._kept is not None:
+                self._kept.keep(request.target.place, connection)
+            else:
+                connection.close()
 
     def _read(self, response: BaseHTTPResponse) -> bytes:
         """Read up to one byte beyond the cap. Reads to the end, where a truncated body is detected."""
@@ -187,15 +208,49 @@ class Outbound:
             raise _no_public_address()
         return list(addresses[:MAX_ADDRESSES])
 
-    def _connection(self, target: UrlParts, addresses: list[str], deadline: float) -> HTTPConnection:
+    def _kept_connection(self, target: UrlParts, addresses: list[str], deadline: float) -> _Connection | None:
+        found = self._kept.take(target.place, addresses) if self._kept is not None else None
+        if found is not None:
+            found.pin = ([found.peer], deadline)
+            sock: Any = found.sock
+            sock.deadline = deadline
+        return found
+
+    def _connection(self, target: UrlParts, addresses: list[str], deadline: float) -> _Connection:
         left = max(deadline - time.monotonic(), 0.001)
-        connection: _PinnedHTTP | _PinnedHTTPS
+        connection: _Connection
         if target.scheme == "https":
             connection = _PinnedHTTPS(target.host, target.port, timeout=left, ssl_context=self._tls)
         else:
             connection = _PinnedHTTP(target.host, target.port, timeout=left)
         connection.pin = (addresses, deadline)
         return connection
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    method: str
+    target: UrlParts
+    body: bytes
+    headers: dict[str, str]
+
+
+def _response(connection: _Connection, request: _Request, *, again: bool) -> BaseHTTPResponse:
+    """Sends the request, and reads the head of its answer."""
+    try:
+        connection.request(
+            request.method,
+            request.target.path,
+            body=request.body or None,
+            headers=request.headers,
+            preload_content=False,
+            decode_content=False,
+        )
+        return connection.getresponse()
+    except (ConnectionError, ssl.SSLError) as error:
+        if again:
+            raise _Stale from error
+        raise
 
 
 def _no_public_address() -> UrlRefused:
@@ -267,6 +322,8 @@ class _Pinned:
     """Connects to checked addresses instead of resolving the name again."""
 
     pin: tuple[list[str], float]
+    peer: str
+    made: float
 
     def _new_conn(self: Any) -> socket.socket:
         addresses, deadline = self.pin
@@ -286,6 +343,7 @@ class _Pinned:
                 continue
             sock.deadline = deadline
             sock.settimeout(max(deadline - time.monotonic(), 0.001))
+            self.peer, self.made = address, time.monotonic()
             return sock
         if time.monotonic() >= deadline:
             raise TimedOut()
@@ -302,3 +360,6 @@ class _PinnedHTTPS(_Pinned, HTTPSConnection):
         # The handshake wrapped the socket in a new object.
         if isinstance(self.sock, _TimedTLS):
             self.sock.deadline = self.pin[1]
+
+
+_Connection = _PinnedHTTP | _PinnedHTTPS

@@ -371,7 +371,7 @@ class PaidParts(PublicParts):
     @cached_property
     def outbound(self) -> Outbound:
         """Calls to addresses given by strangers: only a laptop's worker may call the laptop itself."""
-        return Outbound(rules_for(self.settings.worker_env))
+        return Outbound(rules_for(self.settings.worker_env), keeps=True)
 
     @cached_property
     def outbound_names(self) -> Outbound:

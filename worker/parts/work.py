@@ -120,6 +120,7 @@ class WorkProcesses:
             parts.money_pool.close(self.settings.handback_grace)
             if parts.webhook_pool is not None:
                 parts.webhook_pool.close(_LAST_NOTICES)  # an interrupted call is made again
+                parts.outbound.close()
             return
         if kind == "check":
             return self._check(line)
