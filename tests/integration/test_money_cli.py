@@ -403,7 +403,7 @@ def test_journal_command_of_one_execution_prints_its_lines_only(commands: MoneyC
         assert commands.run("journal", each.id)[1] == out
 
 
-def test_journal_command_has_an_executions_lines_after_the_clock_was_set_back(commands: MoneyCommands) -> None:
+def test_journal_of_an_execution_is_whole_after_the_clock_was_set_back(commands: MoneyCommands) -> None:
     """Then the journal is not in the order of its times, such as after a fail-over to a slower clock."""
     setup = commands.ledger_setup
     paid = setup.claim()
