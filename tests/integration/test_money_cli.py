@@ -403,6 +403,20 @@ def test_journal_command_of_one_execution_prints_its_lines_only(commands: MoneyC
         assert commands.run("journal", each.id)[1] == out
 
 
+def test_journal_of_an_execution_is_whole_after_the_clock_was_set_back(commands: MoneyCommands) -> None:
+    """Then the journal is not in the order of its times, such as after a fail-over to a slower clock."""
+    setup = commands.ledger_setup
+    paid = setup.claim()
+    setup.client.decrby(setup.keys.test_clock, 600_000_000)
+    setup.seal(paid)
+    setup.settler.settle(paid.id)
+    for _ in range(3):
+        setup.paid()
+    _, out, _ = commands.run("journal", paid.id)
+    facts = [line.split("  ")[1] for line in out.splitlines()]
+    assert facts[0] == "claimed" and facts[-1] == "settled"
+
+
 def test_journal_command_prints_every_line(commands: MoneyCommands) -> None:
     """Every journal line is listed, oldest first, with readable times and amounts."""
     paid = commands.ledger_setup.paid()

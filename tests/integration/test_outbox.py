@@ -173,3 +173,15 @@ def test_only_executions_with_webhooks_are_read(engine: Engine) -> None:
     engine.store.requeue(heard, 1, "handed_back")
     assert outbox.at_work() == [(heard, 2, 7)]
     assert quiet not in [id for id, *_ in outbox.at_work()]
+
+
+def test_notice_whose_record_cannot_be_read_keeps_no_other_back(client: redis.Redis) -> None:
+    """Such as one with a state of a newer release; all of them are leased by then."""
+    post = OutboxSetup(client)
+    client.hset(post.keys.record("y"), mapping={"lane": "queue", "state": "unheard of", "phase": "done"})
+    broken, notices = Notice("y", "completed", 0), [Notice("y", "completed", 0), NOTICE]
+    post.outbox.add(notices)
+    assert [each.notice for each in post.outbox.begin(notices)] == [NOTICE]
+    assert post.outbox.due(post.now()) == []
+    post.advance(61 * SECOND)
+    assert broken in post.outbox.due(post.now())

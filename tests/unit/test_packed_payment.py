@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from worker.core.evm import checksum_address
 from worker.payments.packed_payment import SentPayment, pack_response, unpack_response
+from worker.store.packed_text import common_words
 from worker.x402.receipts import Settlement, settled_response
 
 PAYER = checksum_address("0x0061d8ba60461e97e1ffe6f14fd856884a8f78ce")
@@ -120,3 +122,26 @@ def test_stored_texts_stay_readable() -> None:
     settlement = Settlement("eip155:84532", RESOURCE["url"], PAYER, TX, 1795063909)
     expected = text(settled_response(settlement, lambda digest: b"\x12" * 65))
     assert unpack_response(response, KEY, TX) == expected
+
+
+def test_payments_own_words_keep_their_characters() -> None:
+    """In texts that a store holds already, in either case."""
+    own = SentPayment("\x01\x03 \x04 \x05 \x06 \x07 \x08 \x0a \x1b", text(REQUIREMENTS), KEY).plain()
+    extra = ',"extra":{"name":"USD Coin","version":"2"}}'
+    words = ["eip155:84532", ASSET, ASSET.lower(), PAYER, PAYER.lower(), NONCE, PAY_TO, extra]
+    assert own.payload == " ".join(words)
+
+
+def test_receipts_schema_is_the_one_that_stored_responses_leave_out() -> None:
+    """Another schema needs a word of its own, or what was sent earlier would be shown with it."""
+    left_out = unpack_response("\x01\x0b", KEY, TX)
+    assert left_out.startswith('"}},"schema":{"$schema":')
+    digest = hashlib.sha256(left_out.encode()).hexdigest()
+    assert digest == "b2a1221504a87ed548fcbe42b8bd77e0ea5a6eb2d0b8091af09ffdcfd12d3e09"
+
+
+def test_more_words_than_control_characters_are_refused() -> None:
+    """The next character would be a blank, which no text gives back."""
+    assert len(common_words(*map(str, range(21)))) == 21
+    with pytest.raises(ValueError):
+        common_words(*map(str, range(22)))

@@ -25,7 +25,7 @@ RECORD = from_mapping({"lane": b"queue", "state": b"completed", "phase": b"done"
 
 
 class FakeWebhooks:
-    """Webhooks as the pool uses them; `sending` defines how a call behaves, `beginning` a lease."""
+    """Webhooks as the pool uses them; `sending` defines how a call behaves, `beginning` a lease and so on."""
 
     def __init__(self, *notices: Notice) -> None:
         self.waiting = list(notices)
@@ -34,6 +34,7 @@ class FakeWebhooks:
         self.ends: list[AttemptEnd] = []
         self.open: list[str] = []
         self.most: dict[str, int] = {}
+        self.collecting: Callable[[int], None] = lambda at: None
         self.sending: Callable[[Notice], None] = lambda notice: None
         self.beginning: Callable[[Sequence[Notice]], object] = lambda notices: None
         self.ending: Callable[[Sequence[AttemptEnd]], object] = lambda ends: None
@@ -56,6 +57,7 @@ class FakeWebhooks:
         return [self.receiver(each) for each in notices]
 
     def collect(self, at: int) -> None:
+        self.collecting(at)
         self.collected.append(at)
 
     def begin(self, notices: Sequence[Notice]) -> list[LeasedNotice]:
@@ -198,6 +200,20 @@ def test_notice_that_cannot_be_leased_rests_and_keeps_none_back() -> None:
         pool.chore(tick)
         until(lambda tick=tick: len(webhooks.ended) == 2 * tick + 2, "the others")
     assert tries == [3, 1] and webhooks.waiting == [broken]
+    pool.close(5)
+
+
+def test_due_notices_are_sent_although_no_new_ones_can_be_collected() -> None:
+    """A bug about one execution that ended keeps only new notices back."""
+
+    def fail(at: int) -> None:
+        raise ValueError("bug")
+
+    webhooks = FakeWebhooks(notice())
+    webhooks.collecting = fail
+    pool = WebhookPool(webhooks)
+    pool.chore(1)
+    until(lambda: webhooks.sent == ["x completed 0"], "what was due")
     pool.close(5)
 
 

@@ -150,7 +150,10 @@ class WebhookPool:
         if ticks and not self._closed:
             self._at = ticks[-1]
             self._waiting, self._more = [], True
-            self._webhooks.collect(self._at)
+            try:
+                self._webhooks.collect(self._at)
+            except Exception as error:  # what was collected before is sent all the same
+                note(error, "webhook")
 
     def _begin_calls(self) -> None:
         while not self._closed and (chosen := self._choose()):

@@ -20,6 +20,8 @@ PAGE = 5_000
 GROUPS = ("seeker", "agent", "day")
 # Stands for the agent of an execution past its retention.
 REMOVED = "(removed)"
+# Lines are in the order of their times, unless the store's clock was set back, at most by this.
+_SET_BACK_US = 24 * 3600 * 1_000_000
 
 
 @dataclass(frozen=True)
@@ -78,9 +80,9 @@ class JournalReader:
             return Snapshot(self._books, counters, {name: fee for name, fee in fees.items() if fee})
 
     def lines(self, since: int = 0) -> Iterator[str]:
-        """Every line, oldest first, or those of this time (us) and later."""
-        length = int(self._client.llen(self._keys.journal))
-        first = bisect_left(range(length), since, key=self._time_of) if since else 0
+        """Every line, oldest first, or all that were written since this time (us), and some before."""
+        length, early = int(self._client.llen(self._keys.journal)), since - _SET_BACK_US
+        first = bisect_left(range(length), early, key=self._time_of) if since else 0
         for page in self._pages(first, length):
             yield from page
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 PACKED = "\x01"
 # Characters from here on stand for words that many texts have, those before for a text's own.
 _COMMON = 0x0B
+_FIRST_PRINTABLE = 0x20
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 Words = Mapping[str, str]
@@ -20,6 +21,8 @@ Words = Mapping[str, str]
 
 def common_words(*words: str) -> dict[str, str]:
     """The words of one kind of text, by their characters; a word comes before any that is part of it."""
+    if len(words) > _FIRST_PRINTABLE - _COMMON:
+        raise ValueError("more words than control characters")
     return {chr(_COMMON + at): word for at, word in enumerate(words)}
 
 

@@ -42,6 +42,7 @@ REFUND = Struct(
     ),
 )
 
+# Stored PAYMENT-RESPONSEs leave it out (payments/packed_payment.py): another schema needs a word of its own.
 RECEIPT_SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
