@@ -101,8 +101,11 @@ def test_replay(paid_worker: PaidWorker) -> None:
 
 
 def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:
-    """What the store holds of a finished hire while it is kept, without the contract's document."""
-    assert min(grown(paid_worker) for _ in range(4)) <= 3_300
+    """What the store holds of a finished hire while it is kept, without the contract's document.
+
+    A third of it are its entries in indexes, which take less while a store has few hires.
+    """
+    assert min(grown(paid_worker) for _ in range(4)) <= 4_400
 
 
 def grown(paid_worker: PaidWorker) -> int:
