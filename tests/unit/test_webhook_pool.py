@@ -217,6 +217,25 @@ def test_due_notices_are_sent_although_no_new_ones_can_be_collected() -> None:
     pool.close(5)
 
 
+def test_many_that_cannot_be_leased_do_not_hide_the_others() -> None:
+    """Pages full of resting notices are passed over."""
+    broken = [notice(f"broken-{number}") for number in range(150)]
+    webhooks = FakeWebhooks(*broken, notice("fine"))
+
+    def fail(notices: Sequence[Notice]) -> None:
+        if any(each in broken for each in notices):
+            raise ValueError("bug")
+
+    webhooks.beginning = fail
+    pool = WebhookPool(webhooks, rest=60)
+    pool.chore(1)
+    until(lambda: len(webhooks.waiting) == 150, "the fine one is begun")
+    webhooks.waiting.append(notice("later"))
+    pool.chore(2)
+    until(lambda: webhooks.sent == ["fine completed 0", "later completed 0"], "the later one")
+    pool.close(5)
+
+
 def test_every_attempt_is_recorded_in_spite_of_one_that_cannot_be() -> None:
     """A bug while the end of one call is recorded does not lose the ends of others."""
     webhooks = FakeWebhooks(*(notice(f"of-{number}") for number in range(6)))

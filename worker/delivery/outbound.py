@@ -31,6 +31,7 @@ from worker.core.errors import Unavailable
 from worker.core.version import __version__
 from worker.delivery.addresses import AddressRules, UrlParts, UrlRefused, may_call, parse_target
 from worker.delivery.kept_connections import KeptConnections
+from worker.delivery.timed_sockets import TimedSocket, TimedTls
 
 __all__ = [
     "AddressRules",
@@ -134,7 +135,7 @@ class Outbound:
         self._total, self._cap = total_seconds, body_cap
         self._tls = ssl.create_default_context(cafile=ca_file)
         self._tls.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._tls.sslsocket_class = _TimedTLS
+        self._tls.sslsocket_class = TimedTls
         self._kept: KeptConnections[_Connection] | None = KeptConnections() if keeps else None
 
     def check_form(self, url: str) -> None:
@@ -285,39 +286,6 @@ def _checked_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {"User-Agent": f"hire-worker/{__version__}", "Accept-Encoding": "identity", **headers}
 
 
-class _Timed:
-    """Applies the deadline of the whole call to every send and receive of a socket."""
-
-    deadline: float | None = None
-
-    def _arm(self: Any) -> None:
-        if self.deadline is not None:
-            left = self.deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError("the whole call took too long")
-            self.settimeout(left)
-
-    def recv_into(self, *args: Any, **options: Any) -> int:
-        self._arm()
-        return int(super().recv_into(*args, **options))  # type: ignore[misc]
-
-    def send(self, *args: Any, **options: Any) -> int:
-        self._arm()
-        return int(super().send(*args, **options))  # type: ignore[misc]
-
-    def sendall(self, *args: Any, **options: Any) -> None:
-        self._arm()
-        super().sendall(*args, **options)  # type: ignore[misc]
-
-
-class _TimedSocket(_Timed, socket.socket):
-    pass
-
-
-class _TimedTLS(_Timed, ssl.SSLSocket):
-    pass
-
-
 class _Pinned:
     """Connects to checked addresses instead of resolving the name again."""
 
@@ -332,7 +300,7 @@ class _Pinned:
             if left <= 0:
                 raise TimedOut()
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
-            sock = _TimedSocket(family, socket.SOCK_STREAM)
+            sock = TimedSocket(family, socket.SOCK_STREAM)
             try:
                 # Split the remaining time, so that a dead first address does not use it all.
                 sock.settimeout(left / (len(addresses) - number))
@@ -358,7 +326,7 @@ class _PinnedHTTPS(_Pinned, HTTPSConnection):
     def connect(self) -> None:
         super().connect()
         # The handshake wrapped the socket in a new object.
-        if isinstance(self.sock, _TimedTLS):
+        if isinstance(self.sock, TimedTls):
             self.sock.deadline = self.pin[1]
 
 

@@ -30,7 +30,7 @@ MOST_OF_NEWCOMERS = 4
 _A_MOMENT_US = 1_000_000
 # Due notices examined to find some that may be sent.
 _PAGE = 64
-_MOST_WAITING = 32 * _PAGE
+_MOST_LOOKED_AT = 32 * _PAGE
 
 T = TypeVar("T", Notice, AttemptEnd)
 R = TypeVar("R")
@@ -93,6 +93,8 @@ class WebhookPool:
         self._held: Counter[str] = Counter()
         # Due notices that have been looked at and are not leased yet.
         self._waiting: list[_Waiting] = []
+        # Due notices that were passed over because they rest, and whether more may follow.
+        self._passed = 0
         self._more = False
 
     def chore(self, at: int) -> None:
@@ -149,7 +151,7 @@ class WebhookPool:
         """At a tick, collects new notices and forgets what was read before it."""
         if ticks and not self._closed:
             self._at = ticks[-1]
-            self._waiting, self._more = [], True
+            self._waiting, self._passed, self._more = [], 0, True
             try:
                 self._webhooks.collect(self._at)
             except Exception as error:  # what was collected before is sent all the same
@@ -178,7 +180,7 @@ class WebhookPool:
     def _choose(self) -> list[Notice]:
         """The next notices for which there is a thread, and room in their groups."""
         chosen, self._waiting = self._fitting(self._waiting)
-        while self._more and len(self._open) < self._most and len(self._waiting) < _MOST_WAITING:
+        while self._more and len(self._open) < self._most and self._looked_at < _MOST_LOOKED_AT:
             found, rest = self._fitting(self._page())
             chosen += found
             self._waiting += rest
@@ -199,15 +201,22 @@ class WebhookPool:
             chosen.append(notice)
         return chosen, rest
 
+    @property
+    def _looked_at(self) -> int:
+        """Due notices that come before those not yet read."""
+        return len(self._waiting) + self._passed
+
     def _page(self) -> list[_Waiting]:
-        """The next due notices; those that wait already come before them."""
+        """The next due notices."""
         known, self._more = self._open.keys() | {str(notice) for notice, _ in self._waiting}, False
         try:
             # Include notices just collected; notice_begin.lua decides whether each is due.
-            found = self._webhooks.outbox.due(self._at + _A_MOMENT_US, _PAGE, len(self._waiting))
-            fresh = [each for each in found if str(each) not in known and str(each) not in self._resting]
+            found = self._webhooks.outbox.due(self._at + _A_MOMENT_US, _PAGE, self._looked_at)
+            resting = {str(each) for each in found if str(each) in self._resting}
+            fresh = [each for each in found if str(each) not in known and str(each) not in resting]
             rows = zip(fresh, self._webhooks.receivers(fresh), strict=True)
-            self._more = len(found) == _PAGE and bool(fresh)
+            self._passed += len(resting)
+            self._more = len(found) == _PAGE and bool(fresh or resting)
             return [(notice, _groups(notice, receiver)) for notice, receiver in rows]
         except Exception as error:  # what was chosen before it is sent all the same
             note(error, "webhook")
