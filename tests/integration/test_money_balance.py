@@ -75,7 +75,9 @@ class MoneyWorld:
     def pay_again(self, choice: int) -> None:
         paid = self._one(choice)
         execution = self.ledger_setup.store.get(paid.id) if paid else None
-        if paid and execution and execution.phase in ("offered", "payment_due"):
+        # The store drops an unpaid contract within a millisecond of its deadline.
+        open_still = execution is not None and execution.ends_by > self.ledger_setup.now()
+        if paid and execution and open_still and execution.phase in ("offered", "payment_due"):
             money = self.ledger_setup.ledger.money(paid.id)
             assert money is not None
             self.claims.append(self.ledger_setup.claim(paid.ref, paid.id, amount=money.payments[0].amount))

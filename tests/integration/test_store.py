@@ -28,7 +28,8 @@ from worker.cli.doctor_store import connections_needed
 from worker.core.settings import BadStart, Settings
 from worker.local.valkey import EmbeddedStore, free_port
 from worker.queue.rq import QueueWorker, RunQueue
-from worker.store.client import StoreUnavailable, connect, connect_blocking, unavailable
+from worker.store.client import StoreUnavailable, connect, connect_apart, connect_blocking, unavailable
+from worker.store.commands import ask, one_connection
 
 ROOT = Path(__file__).parents[2]
 
@@ -343,6 +344,20 @@ def test_slow_command_is_not_resent(embedded: EmbeddedStore) -> None:
             store.incr("n")
         assert isinstance(unavailable(caught.value), StoreUnavailable)
         assert store.get("n") == b"1"
+
+
+def test_one_connection_is_not_replaced_between_its_commands(embedded: EmbeddedStore) -> None:
+    """On another one, WAIT would answer for no write at all, even after a pause in which this one died."""
+    client = connect_apart(settings_for(embedded.url), role="web")
+    with one_connection(client) as own:
+        ask(own, "SET", "a", "1")
+        redis.Redis.from_url(embedded.url).client_kill_filter(_id=ask(own, "CLIENT", "ID"))
+        own.connection.next_health_check = 0.0
+        with pytest.raises(redis.ConnectionError):
+            ask(own, "WAIT", 0, 10)
+    with one_connection(client) as own:
+        assert ask(own, "GET", "a") == b"1"
+    client.close()
 
 
 def test_stale_connection_is_replaced_before_use(embedded: EmbeddedStore) -> None:

@@ -102,9 +102,36 @@ def test_continue_is_skipped() -> None:
 
 @pytest.mark.parametrize("status", [204, 304])
 def test_an_answer_without_a_body_stays(status: int) -> None:
-    """Whatever its length says: such an answer has no body."""
-    answer = read(b"HTTP/1.1 %d Nothing\r\nContent-Length: 16\r\n\r\n" % status)
+    """Such an answer ends with its head."""
+    answer = read(b"HTTP/1.1 %d Nothing\r\n\r\n" % status)
     assert (answer.status, answer.body, answer.stays) == (status, b"", True)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("framing", [b"Content-Length: 16", b"Transfer-Encoding: chunked"])
+def test_an_answer_that_announces_a_body_it_may_not_have_ends_the_connection(
+    status: int, framing: bytes
+) -> None:
+    """A body that follows later is not read as the answer to the next call."""
+    answer = read(b"HTTP/1.1 %d Nothing\r\n%b\r\n\r\n" % (status, framing))
+    assert (answer.status, answer.body, answer.stays) == (status, b"", False)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 100_000 + WHOLE,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 100_000 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + (b"1;" + b"a" * 4_000 + b"\r\n \r\n") * 900
+        + b"0\r\n\r\n",
+    ],
+    ids=["interim answers", "trailers", "chunk extensions"],
+)
+def test_an_answer_with_much_around_it_is_none(answer: bytes) -> None:
+    """All that arrives is bounded: reading it keeps other requests waiting."""
+    with pytest.raises(BadAnswer):
+        read(answer)
 
 
 @pytest.mark.parametrize(

@@ -261,6 +261,18 @@ def test_an_unasked_reply_ends_the_connection(linked: Linked) -> None:
     assert second.result() == [b"b"]
 
 
+def test_an_unasked_reply_in_the_same_read_ends_the_connection(linked: Linked) -> None:
+    """It came with the replies to a batch, so the connection itself is quiet before the next."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    linked.store.answer(b"+a\r\n+stray\r\n")
+    assert first.result() == [b"a"]
+    [second] = linked.asks()
+    linked.store.heard(1, 1)
+    linked.store.answer(b"+b\r\n")
+    assert second.result() == [b"b"] and linked.store.opened == 2
+
+
 @pytest.mark.parametrize("nonsense", [b"?\r\n", b"*-7\r\n"])
 def test_nonsense_ends_the_connection(linked: Linked, nonsense: bytes) -> None:
     """The callers are told; the next batch goes over a new connection."""

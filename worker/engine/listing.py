@@ -45,9 +45,11 @@ class Page:
 
 def read_page(store: ExecutionReader, filter: Filter, *, cursor: str = "", limit: int = 50) -> Page:
     """Lists newest first. Walks the most selective index and checks the other filters on the way."""
-    index = _index(store, filter)
+    hired = _hired(store, filter)
+    index = _index(store, filter, hired)
     at = _read_cursor(cursor) if cursor else None
-    found = [] if cursor else _hired(store, filter, index)
+    apart = hired and not cursor and not store.indexed(index, hired)
+    found = _shown(store, filter, hired) if apart else []
     if found:
         at = _NEWEST, found[0].id
     walked, step = 0, limit + 1
@@ -69,19 +71,22 @@ def read_page(store: ExecutionReader, filter: Filter, *, cursor: str = "", limit
     return Page(found, _cursor(at))
 
 
-def _hired(store: ExecutionReader, filter: Filter, index: str) -> list[Execution]:
-    """The execution that the contract bought, unless the index has it."""
+def _hired(store: ExecutionReader, filter: Filter) -> str:
+    """The execution of the wanted contract, or ''; an unpaid one may be kept longer than its contract."""
     ref = dict(filter.labels).get(CONTRACT_LABEL, "")
-    id = store.bought_by(ref) if ref else ""
-    if not id or store.indexed(index, id):
-        return []
+    return store.bought_by(ref) if ref else ""
+
+
+def _shown(store: ExecutionReader, filter: Filter, id: str) -> list[Execution]:
     return [each for each in store.summaries([id]) if each is not None and filter.matches(each)]
 
 
-def _index(store: ExecutionReader, filter: Filter) -> str:
+def _index(store: ExecutionReader, filter: Filter, hired: str) -> str:
     keys, labels = store.keys, dict(filter.labels)
     if CONTRACT_LABEL in labels:
-        return keys.by_label(CONTRACT_LABEL, labels[CONTRACT_LABEL])
+        of_contract = keys.by_label(CONTRACT_LABEL, labels[CONTRACT_LABEL])
+        if hired or store.count(of_contract):
+            return of_contract
     lists = [keys.by_label(name, value) for name, value in filter.labels if name not in HIRE_LABELS]
     lists += [keys.by_state(filter.state)] if filter.state else []
     lists += [keys.by_agent(filter.agent)] if filter.agent else []

@@ -2,7 +2,8 @@
 
 `http.client` takes three times as long, most of it to read headers as those of an e-mail. Here an answer's
 head and body are bounded in bytes and time, and a connection is used again only if the answer ended where
-it said it would.
+it said it would. All that arrives is bounded too, and read once: an answer in many small pieces keeps the
+other requests waiting no longer than one in few.
 """
 
 from __future__ import annotations
@@ -17,12 +18,15 @@ MAX_HEAD = 64 * 1024
 _MAX_LINE = 4 * 1024
 _AT_ONCE = 64 * 1024
 _CONTINUE = 100
+# How much may arrive for each byte of a head and a body: chunks and interim answers add to them.
+_MOST_OVERHEAD = 4
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\x00]*)?")
 _FIELD_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
 _CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n\x00]*)?")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_FRAMING = ("content-length", "transfer-encoding")
 _LENGTH = re.compile(r"[0-9]{1,15}")
 
 
@@ -69,49 +73,62 @@ def exchange(
     `most`: bytes of its body; `until`: when it must have arrived, by this clock.
     """
     link.sendall(request)
-    incoming = _Incoming(link, until, clock)
+    incoming = _Incoming(link, until, clock, _MOST_OVERHEAD * (MAX_HEAD + most))
     status, headers, stays = _head(incoming)
     while status == _CONTINUE:
         status, headers, stays = _head(incoming)
     if status < 200 or status in (204, 304):
-        # After an interim answer the final one would be read as the next call's.
-        stays, body = stays and status >= 200, b""
+        # After an interim answer the final one would be read as the next call's; so would a forbidden body.
+        ended = status >= 200 and headers.keys().isdisjoint(_FRAMING)
+        stays, body = stays and ended, b""
     else:
         framed, body = _body(incoming, status, headers, most)
         stays = stays and framed
-    return HttpAnswer(status, headers, body, stays and not incoming.rest)
+    return HttpAnswer(status, headers, body, stays and not incoming.size)
 
 
 class _Incoming:
     """What has arrived and was not read yet."""
 
-    def __init__(self, link: socket.socket, until: float, clock: Callable[[], float]) -> None:
+    def __init__(self, link: socket.socket, until: float, clock: Callable[[], float], most: int) -> None:
         self._link = link
         self._until = until
         self._clock = clock
-        self.rest = b""
+        self._left = most
+        self._data = b""
+        self._at = 0
+
+    @property
+    def size(self) -> int:
+        return len(self._data) - self._at
 
     def more(self) -> bool:
         """Waits for more; False at the end."""
         data = self._link.recv(_AT_ONCE)
         if self._clock() > self._until:
             raise TimeoutError
-        self.rest += data
+        self._left -= len(data)
+        if self._left < 0:
+            raise BadAnswer
+        self._data, self._at = self._data[self._at :] + data, 0
         return bool(data)
 
     def before(self, mark: bytes, most: int) -> bytes:
         """What stands before this mark, which is dropped."""
-        while (at := self.rest.find(mark, 0, most)) < 0:
-            if len(self.rest) >= most or not self.more():
+        searched = 0
+        while (at := self._data.find(mark, self._at + searched, self._at + most)) < 0:
+            searched = max(0, self.size - len(mark) + 1)
+            if self.size >= most or not self.more():
                 raise BadAnswer
-        found, self.rest = self.rest[:at], self.rest[at + len(mark) :]
+        found, self._at = self._data[self._at : at], at + len(mark)
         return found
 
     def exactly(self, size: int) -> bytes:
-        while len(self.rest) < size:
+        while self.size < size:
             if not self.more():
                 raise BadAnswer
-        found, self.rest = self.rest[:size], self.rest[size:]
+        found = self._data[self._at : self._at + size]
+        self._at += size
         return found
 
 
@@ -150,7 +167,8 @@ def _body(incoming: _Incoming, status: int, headers: Mapping[str, str], most: in
 
 
 def _chunks(incoming: _Incoming, status: int, most: int) -> bytes:
-    body = b""
+    parts: list[bytes] = []
+    left = most
     while True:
         line = _CHUNK_LINE.fullmatch(incoming.before(b"\r\n", _MAX_LINE))
         if line is None:
@@ -158,19 +176,19 @@ def _chunks(incoming: _Incoming, status: int, most: int) -> bytes:
         size = int(line[1], 16)
         if size == 0:
             break
-        if len(body) + size > most:
+        left -= size
+        if left < 0:
             raise Overlong(status)
-        body += incoming.exactly(size)
+        parts.append(incoming.exactly(size))
         if incoming.exactly(2) != b"\r\n":
             raise BadAnswer
     while incoming.before(b"\r\n", _MAX_LINE):
         pass  # trailers
-    return body
+    return b"".join(parts)
 
 
 def _until_closed(incoming: _Incoming, status: int, most: int) -> bytes:
-    while len(incoming.rest) <= most:
+    while incoming.size <= most:
         if not incoming.more():
-            found, incoming.rest = incoming.rest, b""
-            return found
+            return incoming.exactly(incoming.size)
     raise Overlong(status)

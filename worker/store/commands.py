@@ -18,16 +18,17 @@ Word = str | bytes | int | float
 
 @dataclass(frozen=True, slots=True)
 class OneConnection:
-    """A connection for several commands that belong together."""
+    """A connection for several commands that belong together, so it is not replaced between them."""
 
     connection: Any
 
 
 @contextmanager
 def one_connection(client: redis.Redis) -> Iterator[OneConnection]:
-    """Takes a connection from the client's pool for the block."""
-    taken = client.connection_pool.get_connection()
+    """Takes a connection from the client's pool for the block, and replaces it first if it is dead."""
+    taken: Any = client.connection_pool.get_connection()
     try:
+        taken.check_health()
         yield OneConnection(taken)
     finally:
         client.connection_pool.release(taken)
@@ -70,7 +71,7 @@ def checked(replies: list[Any]) -> list[Any]:
 
 
 def _exchange(connection: Any, words: tuple[Word, ...]) -> Any:
-    connection.send_packed_command([packed(words)])
+    connection.send_packed_command([packed(words)], check_health=False)
     return connection.read_response()
 
 

@@ -165,6 +165,8 @@ class Link:
             open_.popleft()
             if not call.leads:
                 call.wake()
+        if self._reader.has_data():
+            raise redis.InvalidResponse("the store sent a reply that nobody asked for")
         self._connection.next_health_check = time.monotonic() + self._connection.health_check_interval
 
     def _read(self) -> Any:

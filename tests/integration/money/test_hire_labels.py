@@ -47,3 +47,23 @@ def test_hire_is_listed_by_its_labels(paid_door: PaidDoor, oldest: int, limit: i
         parts.executions.page(Filter(labels=(of_door,)), limit=limit).executions[0].labels["door"] == "hire"
     )
     assert deal.execute({"do": "ok"}).final
+
+
+@pytest.mark.parametrize("oldest", [PACKED - 1, PACKED])
+def test_unpaid_hire_is_listed_by_its_contract_after_that_has_expired(
+    paid_door: PaidDoor, oldest: int
+) -> None:
+    """As long as its record is kept, alone or with another label."""
+    parts = paid_door.parts
+    parts.client.set(parts.keys.data_version, f"{DATA} {oldest}")
+    paid_door.facilitator.planned["verify"].append("no")
+    deal = paid_door.deal()
+    id = deal.execute({"do": "ok"}, deal.payment()).execution.id
+    paid_door.step()
+    assert parts.executions.get(id).phase == "offered"
+    of_contract = ("contract_ref", parts.executions.get(id).contract)
+    parts.client.delete(parts.keys.contract(of_contract[1]))
+    completed(paid_door)
+    assert listed(parts, of_contract) == [id]
+    assert listed(parts, of_contract, ("door", "hire"), limit=1) == [id]
+    assert listed(parts, of_contract, ("door", "buy")) == []
