@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
+import hiredis
 import pytest
 import redis
 
+import worker.store.link as link_module
 from tests.waiting import eventually
 from worker.store.commands import packed
 from worker.store.link import Link, _Call
@@ -21,6 +26,8 @@ PING = packed(("PING",))
 
 class FakeStore:
     """Answers with what it is told to; `reads` are the batches that came, each as its number of commands."""
+
+    patience = 0.4
 
     def __init__(self) -> None:
         self.reads: list[int] = []
@@ -36,7 +43,7 @@ class FakeStore:
             raise redis.ConnectionError("nobody is there")
         self.opened += 1
         ours, theirs = socket.socketpair()
-        theirs.settimeout(0.4)
+        theirs.settimeout(self.patience)
         self._ends.append(ours)
         threading.Thread(target=self._read, args=(ours,), daemon=True).start()
         return theirs
@@ -117,7 +124,7 @@ class Linked:
         callers = []
         for _ in range(times):
             before = len(self.link._queue)
-            was_led = self.link._led
+            was_led = self.link._leader is not None
             callers.append(Caller(lambda: self.link.ask(PING * expected, expected)))
             if was_led:
                 eventually(lambda before=before: len(self.link._queue) > before)  # type: ignore[misc]
@@ -385,13 +392,96 @@ def test_a_leader_may_leave_before_it_sends(linked: Linked, monkeypatch: pytest.
     assert again.result() == [b"a"]
 
 
+class Interrupt:
+    """Raises KeyboardInterrupt in a thread, before this one of the lines that the link's code runs there."""
+
+    def __init__(self, at: int) -> None:
+        self._left = at
+        self.came = False
+
+    def trace(self, frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_filename != link_module.__file__:
+            return None
+        text = linecache.getline(link_module.__file__, frame.f_lineno).strip()
+        # Between a lock's block and its release nothing can interrupt.
+        if event == "line" and not self.came and not text.startswith("with "):
+            self._left -= 1
+            if self._left < 0:
+                self.came = True
+                raise KeyboardInterrupt
+        return self.trace
+
+
+class AnsweringStore(FakeStore):
+    """Answers each command with its second word, once it may."""
+
+    patience = 30.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may = threading.Event()
+
+    def _read(self, end: socket.socket) -> None:
+        reader = hiredis.Reader()
+        with contextlib.suppress(OSError):
+            while data := end.recv(65_536):
+                self.may.wait()
+                reader.feed(data)
+                while words := reader.gets():
+                    end.sendall(b"+%b\r\n" % words[1])
+
+
+def interrupted_at(line: int, role: str) -> tuple[bool, dict[str, Any]]:
+    """Whether a caller of the link came to this line, and what it and four others found."""
+    store, interrupt = AnsweringStore(), Interrupt(line)
+    link = Link(store.connection)
+    found: dict[str, Any] = {}
+
+    def ask(name: str, trace: Any = None) -> None:
+        sys.settrace(trace)
+        try:
+            [found[name]] = link.ask(packed(("GET", name)))
+        except BaseException as error:
+            found[name] = error
+        finally:
+            sys.settrace(None)
+
+    def started(name: str, trace: Any = None) -> threading.Thread:
+        thread = threading.Thread(target=ask, args=(name, trace), daemon=True)
+        thread.start()
+        return thread
+
+    names = ["victim", "a", "b", "c"] if role == "leader" else ["a", "victim", "b", "c"]
+    callers = [started(name, interrupt.trace if name == "victim" else None) for name in names]
+    store.may.set()
+    for caller in callers:
+        caller.join(30)
+    started("late").join(30)
+    link.close()
+    store.close()
+    return interrupt.came, found
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+def test_nobody_waits_for_ever_wherever_a_caller_is_interrupted(role: str) -> None:
+    """A signal may come between any two lines; the others get their own replies, or are told."""
+    for line in range(200):
+        came, found = interrupted_at(line, role)
+        assert found.keys() == {"victim", "a", "b", "c", "late"}, f"somebody waits after line {line}"
+        assert found["late"] == b"late"
+        assert all(isinstance(each, BaseException) or each == name.encode() for name, each in found.items())
+        if not came:
+            return
+    raise AssertionError("it is interrupted for ever")
+
+
 def test_a_forked_child_opens_its_own_connection(linked: Linked) -> None:
     """It neither uses nor closes its parent's, even if it was forked while a batch was out."""
     [first] = linked.asks()
     linked.store.heard(1)
     child = os.fork()
     if child == 0:
-        fresh = not linked.link._led and not linked.link._queue and linked.link._connection is None
+        fresh = linked.link._leader is None and not linked.link._queue and linked.link._connection is None
         os._exit(0 if fresh else 1)
     assert os.waitpid(child, 0)[1] == 0
     linked.store.answer(b"+a\r\n")

@@ -34,14 +34,13 @@ _INCOMPLETE = object()
 class _Call:
     """One caller's commands, and what came of them."""
 
-    __slots__ = ("asleep", "data", "error", "expected", "leads", "replies")
+    __slots__ = ("asleep", "data", "error", "expected", "replies")
 
     def __init__(self, data: bytes, expected: int) -> None:
         self.data = data
         self.expected = expected
         self.replies: list[Any] = []
         self.error: BaseException | None = None
-        self.leads = False
         # A bare lock wakes a greenlet with a fraction of an event's work.
         self.asleep: Any = None
 
@@ -50,8 +49,12 @@ class _Call:
         self.asleep.acquire()
 
     def wake(self) -> None:
-        if self.asleep is not None:
+        if self.asleep is None:
+            return
+        try:
             self.asleep.release()
+        except RuntimeError:
+            return  # it is awake
 
     def lose(self, error: redis.RedisError) -> None:
         # One exception raised by many callers would collect all their tracebacks.
@@ -71,7 +74,9 @@ class Link:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._queue: deque[_Call] = deque()
-        self._led = False
+        self._leader: _Call | None = None
+        # The leader's batch, as far as it was not answered.
+        self._out: deque[_Call] = deque()
         self._connection: Any = None
         self._socket: Any = None
         self._reader: Any = None
@@ -79,16 +84,15 @@ class Link:
     def ask(self, data: bytes, expected: int = 1) -> list[Any]:
         """Sends packed commands; returns as many replies, errors among them."""
         call = _Call(data, expected)
-        with self._lock:
-            self._queue.append(call)
-            if self._led:
-                call.sleep()
-            else:
-                self._led = call.leads = True
-        if call.asleep is not None:
-            self._wait(call)
-        if call.leads:
-            self._lead(call)
+        try:
+            self._join(call)
+            if call.asleep is not None:
+                call.asleep.acquire()
+            if self._leader is call:
+                self._lead()
+        except BaseException as error:  # a signal or the caller's own time-out may come at any point
+            self._leave(call, error)
+            raise
         if call.error is not None:
             raise call.error
         return call.replies
@@ -96,75 +100,81 @@ class Link:
     def close(self) -> None:
         """Closes the connection, if no batch is on its way; the next command opens another."""
         with self._lock:
-            if self._led:
+            if self._leader is not None:
                 return
-            self._led = True
+            self._leader = _Call(b"", 0)
         self._drop()
         self._pass_on()
 
-    def _wait(self, call: _Call) -> None:
-        """Until the call has its replies, or leads."""
-        try:
-            call.asleep.acquire()
-        except BaseException:  # a signal, or the caller's own time-out
-            self._leave(call)
-            if call.leads:
-                self._pass_on()
-            raise
+    def _join(self, call: _Call) -> None:
+        with self._lock:
+            self._queue.append(call)
+            if self._leader is None:
+                self._leader = call
+            else:
+                call.sleep()
 
-    def _leave(self, call: _Call) -> None:
+    def _leave(self, call: _Call, error: BaseException) -> None:
+        """Each step may have been made before, in full or in part."""
         with self._lock:
             if call in self._queue:
                 self._queue.remove(call)
+            leader = self._leader
+        if leader is call:
+            self._break(error)
+            self._pass_on()
+        elif leader is not None:
+            leader.wake()
 
-    def _lead(self, call: _Call) -> None:
-        open_: deque[_Call] = deque()
+    def _lead(self) -> None:
         try:
             _let_others_ask()
             with self._lock:
-                open_.extend(self._queue.popleft() for _ in range(min(_MOST, len(self._queue))))
+                self._take(_MOST)
             self._connect()
-            self._exchange(open_)
-        except BaseException as error:
-            self._leave(call)
-            self._break(open_, error)
-            if not isinstance(error, (redis.RedisError, OSError)):
-                raise
-        finally:
-            self._pass_on()
+            self._exchange()
+        except (redis.RedisError, OSError) as error:
+            self._break(error)
+        self._pass_on()
 
-    def _break(self, open_: deque[_Call], error: BaseException) -> None:
+    def _take(self, most: int) -> None:
+        """Moves the first of the queue to the batch; drops those whose callers were told of a loss."""
+        while self._queue and len(self._out) < most:
+            if self._queue[0].error is None:
+                self._out.append(self._queue[0])
+            self._queue.popleft()
+
+    def _break(self, error: BaseException) -> None:
         """Tells the callers whose commands are lost. The link opens again with the next batch."""
         lost = _lost(error)
         if self._connection is not None:
             self._connection.notice(lost)
         if self._socket is None or isinstance(lost, redis.TimeoutError):
             with self._lock:
-                open_.extend(self._queue)
-                self._queue.clear()
-        self._drop()
-        for call in open_:
+                self._take(len(self._out) + len(self._queue))
+        for call in self._out:
             call.lose(lost)
+        self._out.clear()
+        self._drop()
 
     def _pass_on(self) -> None:
         with self._lock:
-            if not self._queue:
-                self._led = False
-                return
-            first = self._queue[0]
-            first.leads = True
-        first.wake()
+            while self._queue and self._queue[0].error is not None:
+                self._queue.popleft()
+            self._leader = self._queue[0] if self._queue else None
+            if self._leader is not None:
+                self._leader.wake()
 
-    def _exchange(self, open_: deque[_Call]) -> None:
-        """Removes each call that has its replies."""
-        _send(self._socket, b"".join([call.data for call in open_]))
-        while open_:
-            call = open_[0]
+    def _exchange(self) -> None:
+        """Removes each call that has its replies from the batch."""
+        _send(self._socket, b"".join([call.data for call in self._out]))
+        while self._out:
+            call = self._out[0]
             while len(call.replies) < call.expected:
                 call.replies.append(self._read())
-            open_.popleft()
-            if not call.leads:
+            if call is not self._leader:
                 call.wake()
+            self._out.popleft()
         if self._reader.has_data():
             raise redis.InvalidResponse("the store sent a reply that nobody asked for")
         self._connection.next_health_check = time.monotonic() + self._connection.health_check_interval
