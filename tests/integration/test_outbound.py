@@ -401,6 +401,7 @@ def counted(*answers: bytes) -> Iterator[tuple[int, list[list[bytes]]]]:
 OK = b"HTTP/1.1 204 No Content\r\n\r\n"
 CLOSING = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok"
 LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 200\r\n\r\n" + b"x" * 200
+INTERIM = b"HTTP/1.1 103 Early Hints\r\n\r\n"
 
 
 class TestKept:
@@ -449,9 +450,9 @@ class TestKept:
                 client.call("GET", url)
         assert resolver.asked == 3 and [len(requests) for requests in connections] == [1]
 
-    @pytest.mark.parametrize("answer", [CLOSING, LONG], ids=["closing", "long"])
+    @pytest.mark.parametrize("answer", [CLOSING, LONG, INTERIM], ids=["closing", "long", "interim"])
     def test_connection_is_not_kept_after(self, answer: bytes) -> None:
-        """The receiver closes it, or its answer was cut off."""
+        """The receiver closes it, its answer was cut off, or another one would follow."""
         with counted(answer, OK) as (port, connections):
             client = self.client(body_cap=100)
             client.call("GET", f"http://127.0.0.1:{port}/")

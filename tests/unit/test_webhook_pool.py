@@ -296,3 +296,22 @@ def test_closed_pool_starts_nothing() -> None:
     pool.close(0)
     pool.chore(1)
     assert webhooks.sent == [] and webhooks.collected == []
+
+
+def test_notice_that_is_not_due_yet_is_asked_for_once_a_tick() -> None:
+    """However many there are: what is due in a moment must not keep the store busy until then."""
+    tries: list[str] = []
+
+    class NotYet(FakeWebhooks):
+        def begin(self, notices: Sequence[Notice]) -> list[LeasedNotice]:
+            tries.extend(map(str, notices))
+            return []
+
+    webhooks = NotYet(*(notice(f"of-{number}") for number in range(150)))
+    pool = WebhookPool(webhooks)
+    pool.chore(1)
+    until(lambda: len(set(tries)) == 150 and not pool.under_way, "one lease asked for each")
+    pool.chore(2)
+    until(lambda: len(tries) >= 300 and not pool.under_way, "and again at the next tick")
+    pool.close(5)
+    assert webhooks.collected == [1, 2] and len(tries) == 300

@@ -174,8 +174,10 @@ class Outbound:
         try:
             response = _response(connection, request, again=again)
             data = self._read(response)
-            # A server that wants no further request has made the library close it.
-            keeps = len(data) <= self._cap and connection.sock is not None
+            # A server that wants no further request has made the library close it. After an interim answer
+            # (1xx) the final one would be read as the next call's.
+            whole = response.status >= 200 and len(data) <= self._cap
+            keeps = whole and connection.sock is not None
             lower = {name.lower(): value for name, value in response.headers.items()}
             return OutboundAnswer(response.status, lower, data[: self._cap], len(data) > self._cap)
         except (TimeoutError, WrappedTimeout) as error:

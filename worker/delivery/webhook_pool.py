@@ -93,7 +93,9 @@ class WebhookPool:
         self._held: Counter[str] = Counter()
         # Due notices that have been looked at and are not leased yet.
         self._waiting: list[_Waiting] = []
-        # Due notices that were passed over because they rest, and whether more may follow.
+        # Notices that were not leased when it was tried, mostly because they are due in a moment only.
+        self._refused: set[str] = set()
+        # Due notices that were passed over because they rest or were refused, and whether more may follow.
         self._passed = 0
         self._more = False
 
@@ -152,6 +154,7 @@ class WebhookPool:
         if ticks and not self._closed:
             self._at = ticks[-1]
             self._waiting, self._passed, self._more = [], 0, True
+            self._refused.clear()
             try:
                 self._webhooks.collect(self._at)
             except Exception as error:  # what was collected before is sent all the same
@@ -164,6 +167,7 @@ class WebhookPool:
                 self._senders.submit(self._call, leased)
             for name in {str(each) for each in chosen} - {str(each.notice) for each in begun}:
                 self._let_go(name)
+                self._refused.add(name)
 
     def _call(self, leased: LeasedNotice) -> None:
         end = None
@@ -212,11 +216,11 @@ class WebhookPool:
         try:
             # Include notices just collected; notice_begin.lua decides whether each is due.
             found = self._webhooks.outbox.due(self._at + _A_MOMENT_US, _PAGE, self._looked_at)
-            resting = {str(each) for each in found if str(each) in self._resting}
-            fresh = [each for each in found if str(each) not in known and str(each) not in resting]
+            passed = {name for name in map(str, found) if name in self._resting or name in self._refused}
+            fresh = [each for each in found if str(each) not in known and str(each) not in passed]
             rows = zip(fresh, self._webhooks.receivers(fresh), strict=True)
-            self._passed += len(resting)
-            self._more = len(found) == _PAGE and bool(fresh or resting)
+            self._passed += len(passed)
+            self._more = len(found) == _PAGE and bool(fresh or passed)
             return [(notice, _groups(notice, receiver)) for notice, receiver in rows]
         except Exception as error:  # what was chosen before it is sent all the same
             note(error, "webhook")
