@@ -6,6 +6,7 @@ import base64
 import json
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -431,6 +432,20 @@ def test_any_json_is_parsed_or_refused(place: str, value: Any) -> None:
         json.dumps(problem.details)
     else:
         assert isinstance(payment, PaymentPayload) and restore(payment.stored()) == payment
+
+
+def test_kept_payments_are_bounded_by_their_bytes() -> None:
+    """Headers of the largest size and of the form that takes most memory leave little behind."""
+    empty, room = packed(document(more=[])), (MAX_READ_CHARS - 2_000) // 4 * 3
+    assert len(empty) < 2_000
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            decode_payment(packed(document(number=number, more=[[[]]] * (room // 6))))
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 6_000_000
 
 
 def test_payment_key_is_case_insensitive() -> None:

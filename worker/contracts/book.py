@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from worker.contracts.packed_document import pack_document, unpack_document
 from worker.contracts.signatures import Eip191Verifier, SignatureVerifier, sign_text
 from worker.contracts.term_keys import MOST_NAMED, unknown_keys
 from worker.contracts.terms import LONGEST_US, Listing, Terms, parse_terms, refusals, which_capability
+from worker.core.bounded_cache import BoundedCache
 from worker.core.canonical import contract_hash
 from worker.core.errors import Conflict, Problem, Unavailable
 from worker.core.keyed_hash import keyed_hash
@@ -116,26 +116,18 @@ class ContractMemory:
     """The contracts that this process read last, bounded by the bytes of their documents."""
 
     def __init__(self, most_bytes: int = REMEMBERED_BYTES) -> None:
-        self._most_bytes = most_bytes
-        self._bytes = 0
-        self._kept: OrderedDict[str, tuple[Contract, int]] = OrderedDict()
+        self._kept: BoundedCache[Contract] = BoundedCache(most_bytes)
 
     def get(self, ref: str) -> Contract | None:
-        found = self._kept.get(ref)
-        return found[0] if found else None
+        return self._kept.get(ref)
 
     def renew(self, contract: Contract) -> None:
         known = self._kept.get(contract.ref)
-        if known is not None and known[0] is not contract and known[0].hash == contract.hash:
-            self._kept[contract.ref] = contract, known[1]
+        if known is not None and known is not contract and known.hash == contract.hash:
+            self._kept.replace(contract.ref, contract)
 
     def add(self, contract: Contract, size: int) -> None:
-        _, before = self._kept.pop(contract.ref, (None, 0))
-        self._kept[contract.ref] = contract, size
-        self._bytes += size - before
-        while self._bytes > self._most_bytes and self._kept:
-            _, (_, dropped) = self._kept.popitem(last=False)
-            self._bytes -= dropped
+        self._kept.add(contract.ref, contract, size)
 
 
 @dataclass

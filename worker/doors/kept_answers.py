@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from worker.core.bounded_cache import BoundedCache
 from worker.hiring.task import Task
 from worker.payments.payment import ExecutionMoney
 
@@ -28,8 +28,7 @@ class KeptAnswers:
     """Bounded by the bytes of their bodies. An answer is kept with what tells it from a later one."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._left = most_bytes
-        self._kept: OrderedDict[str, tuple[_Mark, ShownTask]] = OrderedDict()
+        self._kept: BoundedCache[tuple[_Mark, ShownTask]] = BoundedCache(most_bytes)
 
     def get(self, task: Task, render: Callable[[Task], ShownTask]) -> ShownTask:
         mark = task.execution.ended, task.money
@@ -38,17 +37,5 @@ class KeptAnswers:
             return kept[1]
         shown = render(task)
         if task.final:
-            self._keep(task.id, mark, shown)
+            self._kept.add(task.id, (mark, shown), len(shown.body) + _ENTRY_BYTES)
         return shown
-
-    def _keep(self, id: str, mark: _Mark, shown: ShownTask) -> None:
-        self._drop(id)
-        self._kept[id] = mark, shown
-        self._left -= len(shown.body) + _ENTRY_BYTES
-        while self._left < 0 and self._kept:
-            self._drop(next(iter(self._kept)))
-
-    def _drop(self, id: str) -> None:
-        dropped = self._kept.pop(id, None)
-        if dropped is not None:
-            self._left += len(dropped[1].body) + _ENTRY_BYTES

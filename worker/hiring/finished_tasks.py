@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
+from worker.core.bounded_cache import BoundedCache
 from worker.core.states import Phase, State
 from worker.payments.ledger import Reading
 
@@ -23,25 +22,17 @@ class FinishedTasks:
     """The records read last, bounded by their size."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._left = most_bytes
-        self._kept: OrderedDict[str, Reading] = OrderedDict()
+        self._kept: BoundedCache[Reading] = BoundedCache(most_bytes)
 
     def get(self, id: str) -> Reading | None:
         return self._kept.get(id)
 
     def add(self, reading: Reading) -> None:
-        if not is_final(reading):
-            return
-        self.drop(reading.execution.id)
-        self._kept[reading.execution.id] = reading
-        self._left -= _size(reading)
-        while self._left < 0 and self._kept:
-            self.drop(next(iter(self._kept)))
+        if is_final(reading):
+            self._kept.add(reading.execution.id, reading, _size(reading))
 
     def drop(self, id: str) -> None:
-        dropped = self._kept.pop(id, None)
-        if dropped is not None:
-            self._left += _size(dropped)
+        self._kept.drop(id)
 
 
 def _size(reading: Reading) -> int:

@@ -10,9 +10,10 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
+from worker.core.bounded_cache import keep_by_length
 from worker.core.evm import checksum_address, is_address, is_bytes32
 from worker.core.json import ascii_of
 from worker.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT, decode, refuse
@@ -21,6 +22,10 @@ from worker.x402.payment_keys import PaymentKey
 from worker.x402.typed_data import UINT256_MAX, Authorization
 
 PAYMENT_IDENTIFIER = "payment-identifier"
+
+# Characters of payments that a process keeps decoded. One takes up to 22 times its text in memory: a header
+# has 1 kB as a rule, 16 kB at most, and may consist of empty lists.
+_KEPT_CHARS = 128 * 1024
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,77}")
 _HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})+")
@@ -101,7 +106,7 @@ class Journaled(dict[str, Any]):
         return sent_form(self)
 
 
-@lru_cache(maxsize=128)
+@keep_by_length(_KEPT_CHARS)
 def journaled(text: str) -> Journaled:
     """Parses what the journal has; a payment that is verified is soon settled."""
     return Journaled(json.loads(text))
@@ -144,7 +149,7 @@ def read_payment_key(headers: Mapping[str, str], network: Network) -> str | None
 
 
 # A request reads its payment twice, and others come between.
-@lru_cache(maxsize=128)
+@keep_by_length(_KEPT_CHARS)
 def decode_payment(header: str) -> PaymentPayload:
     """Return the payment in a PAYMENT-SIGNATURE header, or refuse it as malformed."""
     document = decode(header, PAYMENT_SIGNATURE)
