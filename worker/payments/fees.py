@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +23,6 @@ def split_fee(amount: int, percentage: Decimal | int) -> FeeSplit:
         raise ValueError("a percentage is a finite number")
     if not 0 <= percentage <= 100 or amount < 0:
         raise ValueError("a percentage lies between 0 and 100, an amount is not negative")
-    return _split(amount, percentage)
-
-
-@lru_cache(maxsize=256)
-def _split(amount: int, percentage: Decimal | int) -> FeeSplit:
     exact = amount * Fraction(percentage) / 100
     fee = (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)
     return FeeSplit(fee, amount - fee)
