@@ -13,7 +13,7 @@ from worker.doors.kept_answers import KeptAnswers, ShownTask
 from worker.engine.record import Execution
 from worker.hiring.finished_tasks import FinishedTasks, is_final
 from worker.hiring.task import Task, TaskRecord
-from worker.payments.ledger import Reading
+from worker.payments.ledger_reader import Reading
 from worker.payments.payment import ExecutionMoney, Payment, PaymentState
 
 

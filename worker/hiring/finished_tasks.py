@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from worker.core.bounded_cache import BoundedCache
 from worker.core.states import Phase, State
-from worker.payments.ledger import Reading
+from worker.payments.ledger_reader import Reading
 
 MOST_BYTES = 4 << 20
 # What a record costs beside its output.

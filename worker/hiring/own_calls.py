@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from worker.payments.answers import VerifiedAnswer
-from worker.payments.ledger import Reading
+from worker.payments.ledger_reader import Reading
 
 
 @dataclass

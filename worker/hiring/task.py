@@ -16,7 +16,7 @@ from worker.core.states import Phase
 from worker.engine.record import Execution
 from worker.hiring.finished_tasks import is_final
 from worker.hiring.own_calls import OwnCalls
-from worker.payments.ledger import Reading
+from worker.payments.ledger_reader import Reading
 from worker.payments.payment import ExecutionMoney, PaymentState
 from worker.x402.offer import Offer, OfferMismatch
 from worker.x402.receipts import failed_response

@@ -25,7 +25,8 @@ from worker.hiring.own_calls import OwnCalls
 from worker.hiring.refusals import no_task
 from worker.hiring.task import Task, TaskRecord
 from worker.hiring.waiting_requests import WaitingRequests
-from worker.payments.ledger import Ledger, Reading
+from worker.payments.ledger import Ledger
+from worker.payments.ledger_reader import Reading
 from worker.payments.settler import Settler
 from worker.store.outage import insist
 

@@ -23,7 +23,8 @@ from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.checkpoints import Checkpoint, unarmed
 from worker.payments.evidence import ChainVerdict, look
 from worker.payments.facilitator import Facilitator
-from worker.payments.ledger import SETTLE_LEASE_US, Ledger, Reading, SettledReply, SettlementLease
+from worker.payments.ledger import SETTLE_LEASE_US, Ledger, SettledReply, SettlementLease
+from worker.payments.ledger_reader import Reading
 from worker.payments.packed_payment import SentPayment
 from worker.payments.payment import PaymentState
 from worker.payments.settlement_call import renewing
