@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cached_property, lru_cache
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from worker.contracts.packed_document import pack_document, unpack_document
 from worker.contracts.signatures import Eip191Verifier, SignatureVerifier, sign_text
 from worker.contracts.term_keys import MOST_NAMED, unknown_keys
 from worker.contracts.terms import LONGEST_US, Listing, Terms, parse_terms, refusals, which_capability
-from worker.core.bounded_cache import BoundedCache
+from worker.core.bounded_cache import BoundedCache, keep_by_length
 from worker.core.canonical import contract_hash
 from worker.core.errors import Conflict, Problem, Unavailable
 from worker.core.keyed_hash import keyed_hash
@@ -45,8 +45,8 @@ MOST_DRAFTS = 10_000
 _ENTRY_BYTES = 1_000
 # An unpaid contract of a new wallet is not dropped for others before this age.
 SHELTER_US = 600 * 1_000_000
-# Hashes of ids that a process keeps, and the length of the longest such id.
-_KEPT_HASHES, _LONGEST_KEPT = 1_024, 200
+# Characters of the ids whose hashes a process keeps.
+_KEPT_CHARS = 64 * 1024
 # Documents that a process keeps parsed.
 REMEMBERED_BYTES = 1 << 20
 # Entries dropped to make room for one contract; the largest contract has 128 kB, the smallest about 2.
@@ -152,7 +152,7 @@ class ContractBook:
     def __post_init__(self) -> None:
         self._memory = ContractMemory()
         # A request asks for them several times.
-        self._kept_hashes = lru_cache(maxsize=_KEPT_HASHES)(self._hash)
+        self._hashes = keep_by_length(_KEPT_CHARS)(self._hash)
         self._scripts = Scripts(
             self.client, self.keys, _LUA, libraries=[UNPAID_LUA], test_clock=self.test_clock
         )
@@ -164,9 +164,6 @@ class ContractBook:
     def refs(self, contract_id: str) -> tuple[str, ...]:
         """All references that the contract may be stored under; new contracts get the first."""
         return self._hashes(f"contract:{contract_id}")
-
-    def _hashes(self, text: str) -> tuple[str, ...]:
-        return self._kept_hashes(text) if len(text) <= _LONGEST_KEPT else self._hash(text)
 
     def _hash(self, text: str) -> tuple[str, ...]:
         return tuple(keyed_hash(secret, text) for secret in (self.secret, *self.accepted_secrets))

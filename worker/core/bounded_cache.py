@@ -1,4 +1,4 @@
-"""What a process keeps in order not to make it again, bounded by bytes: many small values or few large ones."""
+"""Values that a process keeps instead of making them again, bounded by size: many small or few large ones."""
 
 from __future__ import annotations
 

@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from worker.core.bounded_cache import keep_by_length
 from worker.core.evm import checksum_address, is_address, is_bytes32, keccak
 
 UINT256_MAX = 2**256 - 1
-# Hashes of texts up to this length are kept.
-_KEPT_TEXT = 200
+# Characters of the texts whose hashes a process keeps.
+_KEPT_CHARS = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def domain_separator(domain: Domain) -> bytes:
     return hash_struct(Struct("EIP712Domain", tuple(fields)), values)
 
 
-@lru_cache(maxsize=256)
+@keep_by_length(_KEPT_CHARS)
 def _text_hash(text: str) -> bytes:
     """Networks, addresses and URLs are the same in many statements."""
     return keccak(text.encode("utf-8"))
@@ -148,7 +149,7 @@ def _type_hash(struct: Struct) -> bytes:
 
 def _encode(kind: str, value: Any, field: str) -> bytes:
     if kind == "string" and isinstance(value, str):
-        return _text_hash(value) if len(value) <= _KEPT_TEXT else keccak(value.encode("utf-8"))
+        return _text_hash(value)
     if kind == "uint256" and type(value) is int and 0 <= value <= UINT256_MAX:
         return value.to_bytes(32, "big")
     if kind == "address" and is_address(value):
