@@ -20,7 +20,7 @@ from worker.core.nesting import deeper_than
 from worker.core.version import __version__
 from worker.payments.facilitator_auth import Auth, StaticAuth
 from worker.payments.http_exchange import BadAnswer, HttpAnswer, Overlong, exchange, header_lines
-from worker.payments.kept_links import KeptLinks, NotConnected
+from worker.payments.kept_links import PORTS, KeptLinks, NotConnected
 from worker.x402.facilitator_answers import (
     EXTENSION_RESPONSES,
     FacilitatorAnswer,
@@ -38,7 +38,6 @@ MAX_BODY = 256 * 1024
 KEPT = 512
 
 _CATALOG = EXTENSION_RESPONSES.lower()
-_PORTS = {"http": 80, "https": 443}
 # What a path may contain as it is (RFC 3986).
 _IN_PATHS = "/%!$&'()*+,;=:@"
 _HEADERS = {
@@ -162,7 +161,7 @@ class HttpFacilitator:
         name = where.hostname or ""
         host = f"[{name}]" if ":" in name else name.encode("idna").decode("ascii")
         port = where.port
-        usual = port in (None, _PORTS.get(where.scheme))
+        usual = port in (None, PORTS.get(where.scheme))
         return header_lines({"Host": host if usual else f"{host}:{port}", **_HEADERS})
 
 

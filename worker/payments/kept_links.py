@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from worker.core.sockets import is_quiet
 
-_HTTP_PORT, _HTTPS_PORT = 80, 443
+# Ports of a URL that names none.
+PORTS = {"http": 80, "https": 443}
 # An idle connection is closed after this time.
 _IDLE_S = 60.0
 
@@ -78,7 +79,7 @@ class KeptLinks:
 
     def _connected(self) -> socket.socket:
         secure, host = self._where.scheme == "https", self._where.hostname or ""
-        port = self._where.port or (_HTTPS_PORT if secure else _HTTP_PORT)
+        port = self._where.port or PORTS["https" if secure else "http"]
         link = socket.create_connection((host, port), self._connect_s)
         try:
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
