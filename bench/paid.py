@@ -8,8 +8,6 @@ from __future__ import annotations
 import http.client
 import json
 import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -19,7 +17,7 @@ from bench.batches import pack
 from bench.purchases import WALLETS, Target, contracts, paying, plain, wallets
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
 from bench.sellers import Seller, Served, served
-from bench.stand import ROOT, Stand
+from bench.stand import Stand, client
 
 NAME = "paid"
 _CONNECTIONS = 64
@@ -182,17 +180,7 @@ def send(
 ) -> dict[str, float]:
     """Sends them all from the second core, so many a second if `rate`; every one must get this status."""
     file = pack(requests, stand.folder / "requests")
-    command = [*sellers.load_prefix(), sys.executable, "-m", "bench.replay"]
-    done = subprocess.run(
-        [*command, str(at.port), str(connections), str(file), *([str(rate)] if rate else [])],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    if done.returncode:
-        raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
-    seen: dict[str, float] = json.loads(done.stdout)
+    seen = client("bench.replay", at.port, connections, file, rate, prefix=sellers.load_prefix())
     if seen.get(f"status_{status}") != len(requests):
-        raise WorkMissing(f"{at.seller.name} answered {seen} {done.stderr.strip()}".strip())
+        raise WorkMissing(f"{at.seller.name} answered {seen}")
     return seen
