@@ -28,7 +28,10 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     found = Measurement(NAME, about, interleave(contenders, rounds, told))
     found.below("p99 from writing an event to its arrival, ms", "followers", "p99_ms", 100.0)
     found.below("kB of the web processes for a follower", "followers", "kb_each", 60.0)
-    found.notes.append(f"{_EVENTS_A_SECOND} events a second, written one after the other")
+    found.notes += [
+        f"{_EVENTS_A_SECOND} events a second, written one after the other",
+        "web_us: processor time (µs) of the web processes for one arrival of an event",
+    ]
     return found
 
 

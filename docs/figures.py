@@ -38,7 +38,6 @@ _HEADS = {
     "of_bound": "of the bound",
     "poll_p99_ms": "p99 ms of polls",
     "kb_each": "kB a follower",
-    "kept_bytes": "bytes kept",
     "idle_share": "of a core when idle",
     "first_answer_s": "first answer, s",
     "pss_mb": "MB, the process",
@@ -64,7 +63,7 @@ _COLUMNS: dict[str, Sequence[str]] = {
     "answers": ("web_us", "store_us", "trips", "commands", "per_second"),
     "slow": ("per_second", "of_bound", "p50_ms", "p99_ms", "poll_p99_ms", "cpu_us"),
     "throughput": ("per_second", "web_us", "work_us", "store_us", "giver_us", "trips", "commands"),
-    "kernel": ("per_second", "p50_ms", "p99_ms", "trips", "commands", "web_us", "store_us"),
+    "kernel": ("per_second", "p50_ms", "p99_ms", "trips", "commands", "web_us", "store_us", "client_us"),
     "followers": ("p50_ms", "p99_ms", "kb_each", "web_us"),
     "webhooks": ("per_second", "cpu_us"),
     "growth": (
