@@ -1,9 +1,13 @@
-"""A file of whole HTTP requests, each behind its length in four bytes."""
+"""Whole HTTP requests, and a file of them, each behind its length in four bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
 
 
 def pack(requests: Iterable[bytes], file: Path) -> Path:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import statistics
 import time
 from collections.abc import Callable, Mapping
 
 import gevent
+
+from bench.rounds import latencies
 
 
 def crowd(
@@ -20,12 +21,4 @@ def crowd(
     began = time.perf_counter()
     gevent.joinall([gevent.spawn(ask) for _ in range(connections)], raise_error=True)
     took = time.perf_counter() - began
-    times.sort()
-    seen = {
-        "answered": len(times),
-        "seconds": took,
-        "p50_ms": statistics.median(times) * 1e3,
-        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
-        **more(),
-    }
-    print(json.dumps(seen))
+    print(json.dumps({"answered": len(times), "seconds": took, **latencies(times), **more()}))

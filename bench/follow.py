@@ -11,12 +11,13 @@ monkey.patch_all()
 
 import json
 import socket
-import statistics
 import sys
 import time
 from pathlib import Path
 
 import gevent
+
+from bench.rounds import latencies
 
 MARK = b"sent-"
 
@@ -56,14 +57,7 @@ def main(port: int, file: Path, followers: int, seconds: float) -> None:
         gevent.sleep(0.01)
     print("READY", flush=True)
     gevent.joinall(streams)
-    times.sort()
-    shown = {
-        "open": len(opened),
-        "received": len(times),
-        "p50_ms": statistics.median(times) * 1e3,
-        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
-    }
-    print(json.dumps(shown), flush=True)
+    print(json.dumps({"received": len(times), **latencies(times)}), flush=True)
 
 
 def _quietly(port: int, id: str, opened: list[str], times: list[float], until: float) -> None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
-from bench.stand import ROOT, Stand, answers, until
+from bench.stand import GUNICORN, ROOT, Stand, answers, until
 from worker.engine.events import Kind
 from worker.engine.transitions import AppendAnswer
 from worker.local.valkey import free_port
@@ -28,15 +28,17 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     found = Measurement(NAME, about, interleave(contenders, rounds, told))
     found.below("p99 from writing an event to its arrival, ms", "followers", "p99_ms", 100.0)
     found.below("kB of the web processes for a follower", "followers", "kb_each", 60.0)
-    found.notes.append(f"{_EVENTS_A_SECOND} events a second, written one after the other")
+    found.notes += [
+        f"{_EVENTS_A_SECOND} events a second, written one after the other",
+        "web_us: processor time (µs) of the web processes for one arrival of an event",
+    ]
     return found
 
 
 def _round(stand: Stand, followers: int, seconds: float) -> Reading:
     stand.empty()
     port = free_port()
-    server = ["-m", "gunicorn", "--config", "config/gunicorn.py"]
-    with stand.processes([server], stand.environ(PORT=str(port), WEB_CONCURRENCY=str(_PROCESSES))) as web:
+    with stand.processes([GUNICORN], stand.environ(PORT=str(port), WEB_CONCURRENCY=str(_PROCESSES))) as web:
         until(lambda: answers(port, "/health"), "the web processes did not start")
         parts = stand.parts()
         fences = _running(parts, max(1, followers // _EACH))

@@ -6,13 +6,10 @@ are counted separately. The goals are for two cores.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 
-from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
-from bench.stand import ROOT, Crowd, Stand, answers, until
+from bench.rounds import Contender, Measurement, Reading, interleave
+from bench.stand import GUNICORN, Crowd, Stand, answers, client, until
 from worker.local.valkey import free_port
 
 NAME = "kernel"
@@ -30,8 +27,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     stand.empty()
     port = free_port()
     web = stand.environ(PORT=str(port), WEB_CONCURRENCY=str(_PROCESSES))
-    server = ["-m", "gunicorn", "--config", "config/gunicorn.py"]
-    with stand.processes([server], web) as crowd, stand.processes([["-m", "worker", "work"]]):
+    with stand.processes([GUNICORN], web) as crowd, stand.processes([["-m", "worker", "work"]]):
         until(lambda: answers(port, "/ready"), "the processes did not start")
         contenders = [
             Contender(
@@ -54,11 +50,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 def _round(stand: Stand, crowd: Crowd, port: int, kind: str, connections: int, count: int) -> Reading:
     before, cpu = stand.spent(), crowd.cpu()
-    command = [sys.executable, "-m", "bench.kernel_load", str(port), kind, str(connections), str(count)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
-    if done.returncode:
-        raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
-    seen = json.loads(done.stdout)
+    seen = client("bench.kernel_load", port, kind, connections, count)
     spent, cpu = stand.spent().since(before), crowd.cpu() - cpu
     # The client warms up with some more, which cost the same.
     made = count + max(connections, count // 20)

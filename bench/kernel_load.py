@@ -10,13 +10,14 @@ monkey.patch_all()
 
 import json
 import socket
-import statistics
 import sys
 import time
 from typing import Any
 
 import gevent
 from gevent.event import AsyncResult
+
+from bench.rounds import latencies
 
 AGENT = "bench"
 
@@ -111,15 +112,7 @@ def main(port: int, kind: str, connections: int, count: int) -> None:
     run(max(connections, count // 20))
     times.clear()
     cpu, took = time.process_time(), run(count)
-    times.sort()
-    seen = {
-        "count": len(times),
-        "seconds": took,
-        "client_cpu": time.process_time() - cpu,
-        "p50_ms": statistics.median(times) * 1e3,
-        "p99_ms": times[int(len(times) * 0.99)] * 1e3,
-    }
-    print(json.dumps(seen))
+    print(json.dumps({"seconds": took, "client_cpu": time.process_time() - cpu, **latencies(times)}))
 
 
 if __name__ == "__main__":

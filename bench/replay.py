@@ -1,6 +1,6 @@
-"""A client that sends requests made beforehand: `python -m bench.replay PORT CONNECTIONS FILE [RATE]`.
+"""A client that sends requests made beforehand: `python -m bench.replay PORT CONNECTIONS FILE RATE`.
 
-Closed loop: each connection sends its next request on a response. With RATE the loop is open: so many are due
+Closed loop (RATE 0): each connection sends its next request on a response. Open loop: RATE requests are due
 each second, whatever the server does, and a request's time begins when it was due. Prints timings, how often
 each status came, and the processor time of this client.
 """
@@ -82,5 +82,5 @@ def main(port: int, connections: int, file: Path, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    _, number, links, packed, *fixed = sys.argv
-    main(int(number), int(links), Path(packed), float(fixed[0]) if fixed else 0.0)
+    _, number, links, packed, fixed = sys.argv
+    main(int(number), int(links), Path(packed), float(fixed))

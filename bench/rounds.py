@@ -127,6 +127,12 @@ def _complete(contender: Contender) -> Reading:
     return reading
 
 
+def latencies(seconds: Sequence[float]) -> dict[str, float]:
+    """The median and the 99th percentile."""
+    ordered = sorted(seconds)
+    return {"p50_ms": statistics.median(ordered) * 1e3, "p99_ms": ordered[int(len(ordered) * 0.99)] * 1e3}
+
+
 def medians(readings: Sequence[Reading]) -> dict[str, float]:
     """The median of each figure."""
     return {name: statistics.median(each[name] for each in readings) for name in readings[0]}

@@ -13,12 +13,11 @@ from pathlib import Path
 import psutil
 
 from bench.purchases import Target
-from bench.stand import ROOT, Crowd, Stand, answers, fetch, until
+from bench.stand import GUNICORN, ROOT, Crowd, Stand, answers, fetch, until
 from worker.local.valkey import free_port
 
 PEERS = Path(__file__).parent / "peer_servers"
 PAYEE = "0x" + "99" * 20
-_GUNICORN = ("-m", "gunicorn", "--config", "config/gunicorn.py")
 _FLOORS = "bench.floors:create_app()"
 _BIND = ("--bind", "127.0.0.1:{port}")
 
@@ -49,7 +48,7 @@ class Seller:
 
 
 def floor(name: str, path: str) -> Seller:
-    return Seller(name, (*_GUNICORN, _FLOORS), path, told_port=_BIND)
+    return Seller(name, (*GUNICORN, _FLOORS), path, told_port=_BIND)
 
 
 def flask(processes: int) -> Seller:
@@ -58,8 +57,8 @@ def flask(processes: int) -> Seller:
     return Seller("flask", command, told_port=_BIND)
 
 
-WORKER = Seller("worker", _GUNICORN, "/execute")
-PLAIN = Seller("plain", _GUNICORN, "/buy/nothing-paid")
+WORKER = Seller("worker", GUNICORN, "/execute")
+PLAIN = Seller("plain", GUNICORN, "/buy/nothing-paid")
 BY_HAND = floor("by-hand", "/paid")
 JOURNALED = floor("journaled", "/journaled")
 FLASK = flask(1)

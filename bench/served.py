@@ -10,8 +10,6 @@ from flask import Flask
 from worker.core.settings import Settings
 from worker.parts import Parts
 
-DONE = "done"
-
 
 def create_app() -> Flask:
     app = Flask("served", static_folder=None)
@@ -21,11 +19,11 @@ def create_app() -> Flask:
     @app.get("/script")
     def script() -> str:
         parts.store.sign_on("bench", "served")
-        return DONE
+        return "done"
 
     @app.get("/wait")
     def wait() -> str:
         time.sleep(seconds)  # as long as an upstream's response may take
-        return DONE
+        return "done"
 
     return app

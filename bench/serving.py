@@ -5,15 +5,12 @@ Measured to document the choice of server; no goal depends on it.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
+from bench.batches import get, pack
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
-from bench.served import DONE
-from bench.stand import ROOT, Stand, answers, fetch, until
+from bench.stand import GUNICORN, Stand, answers, client, fetch, until
 from worker.local.valkey import free_port
 
 NAME = "serving"
@@ -39,7 +36,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
         for threads in _THREADS
     ]
     # As deployed: patched before any import, with every setting of the configuration.
-    readings = interleave([contender("gevent", "--config", "config/gunicorn.py"), *threaded], rounds, told)
+    readings = interleave([contender("gevent", *GUNICORN[2:]), *threaded], rounds, told)
     found = Measurement(NAME, "gevent and gthread, two server processes each", readings)
     found.notes += [
         f"script_*: a route with one script call, {_CONNECTIONS} connections",
@@ -58,10 +55,10 @@ def _round(stand: Stand, options: tuple[str, ...], requests: int, slow: int, sec
         for _ in range(_WARM_UP):
             fetch(port, "/script")
         before, cpu = _scripts(stand), crowd.cpu()
-        short = _load(port, "/script", _CONNECTIONS, requests)
+        short = _load(stand, port, "/script", _CONNECTIONS, requests)
         cpu = crowd.cpu() - cpu
         called = _scripts(stand) - before
-        waited = _load(port, "/wait", slow, slow)
+        waited = _load(stand, port, "/wait", slow, slow)
         memory = crowd.memory()
     return {
         "asked": requests + slow,
@@ -76,13 +73,11 @@ def _round(stand: Stand, options: tuple[str, ...], requests: int, slow: int, sec
     }
 
 
-def _load(port: int, path: str, connections: int, requests: int) -> dict[str, float]:
-    numbers = [str(port), path, str(connections), str(requests)]
-    command = [sys.executable, "-m", "bench.load", *numbers, DONE]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
-    seen: dict[str, float] = json.loads(done.stdout)
+def _load(stand: Stand, port: int, path: str, connections: int, requests: int) -> dict[str, float]:
+    file = pack([get(path)] * requests, stand.folder / "requests")
+    seen = client("bench.replay", port, connections, file, 0)
+    if seen.get("status_200") != requests:
+        raise WorkMissing(f"{path} answered {seen}")
     return seen
 
 

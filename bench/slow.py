@@ -11,7 +11,7 @@ from collections.abc import Callable
 from bench import sellers
 from bench.paid import send
 from bench.purchases import Target, contracts, plain, wallets
-from bench.rounds import Contender, Measurement, Reading, interleave
+from bench.rounds import Contender, Measurement, Reading, interleave, latencies
 from bench.sellers import served
 from bench.stand import Stand
 
@@ -103,4 +103,4 @@ class _Polls:
 
     @property
     def p99_ms(self) -> float:
-        return sorted(self._times)[int(len(self._times) * 0.99)] * 1e3
+        return latencies(self._times)["p99_ms"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from worker.parts import Parts
 
 ROOT = Path(__file__).parents[1]
 PATIENCE = 60.0
+GUNICORN = ("-m", "gunicorn", "--config", "config/gunicorn.py")
 
 
 @dataclass
@@ -166,6 +168,18 @@ def stand() -> Iterator[Stand]:
         admin = redis.Redis.from_url(store.url)
         yield Stand(store.url, Path(folder), admin)
         admin.close()
+
+
+def client(module: str, *arguments: object, prefix: Sequence[str] = ()) -> dict[str, float]:
+    """Runs one of this package's clients to its end; returns what it saw."""
+    command = [*prefix, sys.executable, "-m", module, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
+    if done.stderr:
+        print(done.stderr, end="", file=sys.stderr)
+    seen: dict[str, float] = json.loads(done.stdout)
+    return seen
 
 
 def fetch(port: int, path: str) -> bytes:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from typing import Any
 
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
-from bench.stand import ROOT, Stand, until
+from bench.stand import GUNICORN, Stand, client, until
 from worker.local.valkey import free_port
 from worker.swarm.policies import KERNEL_HASHES, SCHEMA_ONLY
 
@@ -103,7 +101,7 @@ def _web(
         WORKER_CONFIG=str(stand.folder / "open.toml"),
         EXPRESS_PROCESSES="2",
     )
-    commands = [["-m", "gunicorn", "--config", "config/gunicorn.py", app]]
+    commands = [[*GUNICORN, app]]
     commands += [["-m", "worker", "work"]] if work else []
     with stand.processes(commands, environ) as crowd:
         parts = stand.parts()
@@ -139,12 +137,7 @@ def _listens(port: int) -> bool:
 def _post(stand: Stand, port: int, path: str, body: dict[str, Any], requests: int) -> dict[str, float]:
     file = stand.folder / "body.json"
     file.write_text(json.dumps(body, separators=(",", ":")))
-    numbers = [str(_CONNECTIONS), str(requests)]
-    command = ["-m", "bench.posts", str(port), path, f"Bearer {_KEY}", *numbers, str(file)]
-    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=120)
-    if done.returncode:
-        raise WorkMissing(f"a client failed: {done.stderr.strip().splitlines()[-1:]}")
-    seen: dict[str, float] = json.loads(done.stdout)
+    seen = client("bench.posts", port, path, f"Bearer {_KEY}", _CONNECTIONS, requests, file)
     if seen["answered"] != requests:
         raise WorkMissing("not every request was answered")
     return seen

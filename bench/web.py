@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from bench.rounds import Contender, Measurement, Reading, WorkMissing, interleave
-from bench.stand import PATIENCE, Stand, answers, fetch, until
+from bench.stand import GUNICORN, PATIENCE, Stand, answers, fetch, until
 from bench.webapp import MODULES
 from worker.local.valkey import free_port
 
@@ -36,7 +36,7 @@ def _web(stand: Stand) -> Reading:
     stand.empty()
     port = free_port()
     began = time.monotonic()
-    with stand.processes([_gunicorn()], stand.environ(PORT=str(port))) as crowd:
+    with stand.processes([GUNICORN], stand.environ(PORT=str(port))) as crowd:
         until(lambda: answers(port, "/health"), "the web process did not answer", every=0.002)
         first = time.monotonic() - began
         [web] = crowd.roots[0].children()
@@ -81,11 +81,7 @@ def _work(stand: Stand) -> Reading:
 def _modules(stand: Stand) -> list[str]:
     """The modules that another start of the same application has loaded at its first response."""
     port = free_port()
-    with stand.processes([_gunicorn("bench.webapp:create_app()")], stand.environ(PORT=str(port))):
+    with stand.processes([[*GUNICORN, "bench.webapp:create_app()"]], stand.environ(PORT=str(port))):
         until(lambda: answers(port, MODULES), "the web process did not answer", every=0.002)
         names: list[str] = json.loads(fetch(port, MODULES))
         return names
-
-
-def _gunicorn(*app: str) -> list[str]:
-    return ["-m", "gunicorn", "--config", "config/gunicorn.py", *app]

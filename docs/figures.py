@@ -27,6 +27,7 @@ _HEADS = {
     "load_us": "load and facilitator",
     "giver_us": "producer",
     "trips": "trips",
+    "alone_trips": "trips, one connection",
     "commands": "commands",
     "per_second": "a second",
     "p50_ms": "p50 ms",
@@ -37,7 +38,6 @@ _HEADS = {
     "of_bound": "of the bound",
     "poll_p99_ms": "p99 ms of polls",
     "kb_each": "kB a follower",
-    "kept_bytes": "bytes kept",
     "idle_share": "of a core when idle",
     "first_answer_s": "first answer, s",
     "pss_mb": "MB, the process",
@@ -55,12 +55,15 @@ _HEADS = {
 _COST = ("cpu_us", "web_us", "work_us", "store_us")
 # The columns of each table, in the order of the page.
 _COLUMNS: dict[str, Sequence[str]] = {
-    "paid": (*_COST, "trips", "commands", "per_second", "p50_ms", "added_ms", "p99_ms", "open_p99_ms"),
+    "paid": (
+        *(*_COST, "trips", "alone_trips", "commands", "per_second"),
+        *("p50_ms", "added_ms", "p99_ms", "open_p99_ms"),
+    ),
     "cores": ("per_second", *_COST, "load_us"),
     "answers": ("web_us", "store_us", "trips", "commands", "per_second"),
     "slow": ("per_second", "of_bound", "p50_ms", "p99_ms", "poll_p99_ms", "cpu_us"),
     "throughput": ("per_second", "web_us", "work_us", "store_us", "giver_us", "trips", "commands"),
-    "kernel": ("per_second", "p50_ms", "p99_ms", "trips", "commands", "web_us", "store_us"),
+    "kernel": ("per_second", "p50_ms", "p99_ms", "trips", "commands", "web_us", "store_us", "client_us"),
     "followers": ("p50_ms", "p99_ms", "kb_each", "web_us"),
     "webhooks": ("per_second", "cpu_us"),
     "growth": (
@@ -135,7 +138,7 @@ def _row_table(name: str) -> str:
 def _cell(found: Row, figure: str) -> str:
     """A dash for what does not exist; who has no store shows only the reading of its counters."""
     value = found["median"].get(figure)
-    none = value is None or (figure in ("trips", "commands") and value < 0.1)
+    none = value is None or (figure in ("trips", "alone_trips", "commands") and value < 0.1)
     return "–" if none else number(value)
 
 

@@ -15,6 +15,7 @@ from bench.rounds import (
     Reading,
     WorkMissing,
     interleave,
+    latencies,
     medians,
     ratio,
     spread,
@@ -136,3 +137,9 @@ def test_table_shows_median_and_extremes() -> None:
     """A row shows the median, the next row the lowest and highest round."""
     text = table(Measurement("m", "about", {"a": readings(20, 22.5, 2)}, notes=["remember"]))
     assert "(2..22.5)" in text and " 20" in text and "remember" in text
+
+
+def test_latencies_are_in_milliseconds() -> None:
+    """The order of the times does not matter, and one time alone is both figures."""
+    assert latencies([number / 1e3 for number in range(200, 0, -1)]) == {"p50_ms": 100.5, "p99_ms": 199.0}
+    assert latencies([0.25]) == {"p50_ms": 250.0, "p99_ms": 250.0}

@@ -50,6 +50,16 @@ def test_table_has_a_row_per_contender(results: dict[str, Any]) -> None:
     assert "- CPU µs is dear" in text
 
 
+def test_seller_without_a_store_has_no_trips(results: dict[str, Any]) -> None:
+    """Reading the store's counters costs a few trips, which are not the seller's."""
+    worker = {"trips": 4.26, "alone_trips": 8.1, "commands": 206.0}
+    flask = {"trips": 0.006, "alone_trips": 0.04, "commands": 0.006}
+    results["paid"] = row("paid", {"worker": worker, "flask": flask})
+    text = figures.BLOCKS["paid"]()
+    assert "| worker | 4.26 | 8.1 | 206 |" in text
+    assert "| flask | – | – | – |" in text
+
+
 def test_missing_rows_say_so(results: dict[str, Any]) -> None:
     """What failed or was not run has no figures, and the rest of the page stands."""
     results["slow"] = {"name": "slow", "failed": "OSError: no store", "goals": []}
