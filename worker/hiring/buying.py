@@ -20,7 +20,7 @@ from worker.engine.listing import Filter
 from worker.engine.load import Load
 from worker.engine.record import Execution
 from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, without_secret
-from worker.hiring.refusals import no_task, tell_of_money
+from worker.hiring.refusals import no_task, result_expired, tell_of_money
 from worker.hiring.service import Hiring, expect_payment, signed_by_payer
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.task import PaymentRequired, Task, TaskInput
@@ -101,8 +101,11 @@ class Buying:
             known = self._known(ref)
             if known is not None:
                 return self._from_record(known, name, body, payment, headers)
-            self.hiring.refuse_expired((ref,), headers)
-            task = self._sell(name, body, payment, headers, webhook_url, network)
+            try:
+                task = self._sell(name, body, payment, headers, webhook_url, network)
+            except NotFound:  # it may have been sold when this payment bought it
+                self.hiring.refuse_expired((ref,), headers)
+                raise
             if task is not None:
                 return task
         raise Unavailable(
@@ -179,16 +182,22 @@ class Buying:
         return capability
 
     def _offer(self, contract: Contract, capability: Capability, load: Load) -> Offer:
+        """The offer as a 402 shows it."""
+        return self._shown(capability, self._bare_offer(contract, capability, load))
+
+    def _bare_offer(self, contract: Contract, capability: Capability, load: Load) -> Offer:
+        """The offer that payments are compared with."""
         offer = self.hiring.conditions.offer(contract, capability, load)
         prepaid = contract.terms.settlement == BEFORE_WORK
-        offer = replace(
+        return replace(
             offer,
             resource_url=self.address(capability.name),
             description=offer.description + (_PREPAID if prepaid else ""),
             network_word=None,
-            extensions=self.sign_ins.extension(),
         )
-        return self.advertise(capability, offer)
+
+    def _shown(self, capability: Capability, offer: Offer) -> Offer:
+        return self.advertise(capability, replace(offer, extensions=self.sign_ins.extension()))
 
     def _sell(
         self,
@@ -210,22 +219,34 @@ class Buying:
         proven = signed_by_payer(payment, conditions.network)
         wallet = contract.terms.seeker_wallet if proven else ""
         named = contract if proven else open_terms
-        facts = conditions.read_facts(named, capability)
+        facts = conditions.read_facts(named, capability, payment_key(payment))
+        if facts.bought is not None and facts.bought.contract_ref == contract.ref:
+            raise result_expired(facts.bought)
         conditions.check_admission(named, capability, body, facts, network)
         if not proven:
             conditions.check_not_held(contract, capability)
         hooks = conditions.webhook_targets(contract, webhook_url)
         price = conditions.author_check(capability, body, wallet, network)
-        open_terms = self.terms.offered(capability, price, load.at)
-        contract = self.terms.accepted(capability, price, load.at, payment, window_s)
-        offer = self._offer(open_terms, capability, load)
+        if price != capability.price:
+            open_terms = self.terms.offered(capability, price, load.at)
+            contract = self.terms.accepted(capability, price, load.at, payment, window_s)
+        offer = self._bare_offer(open_terms, capability, load)
         in_full = read_payment(headers, offer.requirements()) or payment
-        expect_payment(in_full, offer, load.at)
-        if in_full.version == 1:
-            # V1 payments name no resource; the receipt does.
-            in_full = replace(in_full, raw={**in_full.raw, "resource": {"url": offer.resource_url}})
-        conditions.check_hosts(hooks, webhook_url)
-        return self.hiring.claim(contract, capability, body, offer, without_secret(in_full), hooks, load)
+        try:
+            expect_payment(in_full, offer, load.at)
+            conditions.check_hosts(hooks, webhook_url)
+            stored = _as_stored(in_full, offer)
+            return self.hiring.claim(contract, capability, body, offer, stored, hooks, load)
+        except PaymentRequired as refused:
+            refused.offer = self._shown(capability, refused.offer)
+            raise
+
+
+def _as_stored(payment: PaymentPayload, offer: Offer) -> PaymentPayload:
+    """The payment without its secret; V1 payments name no resource, but the receipt does."""
+    if payment.version == 1:
+        payment = replace(payment, raw={**payment.raw, "resource": {"url": offer.resource_url}})
+    return without_secret(payment)
 
 
 def _may_be_public(task: Task) -> bool:

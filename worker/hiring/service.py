@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
@@ -375,5 +376,7 @@ def _pays(headers: Mapping[str, str]) -> bool:
     return "PAYMENT-SIGNATURE" in headers or "X-PAYMENT" in headers
 
 
+# The plain door checks a payment's signature before it reads the payer's budget and with the offer.
+@lru_cache(maxsize=128)
 def _recover(digest: bytes, signature: bytes) -> str:
     return recover_digest(digest, signature)
