@@ -7,9 +7,13 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.fakes.paid_door import Deal, PaidDoor
+from tests.fakes.paid_door import Deal, PaidDoor, asked
+from tests.fakes.paid_worker import SECOND
+from tests.fakes.seeker import signed_payment
+from worker.capabilities.declare import Capability
 from worker.core.errors import NotFound, Problem
 from worker.engine.events import iso
+from worker.hiring.task import TaskInput
 from worker.local.valkey import EmbeddedStore
 from worker.payments.payment import PaymentState
 
@@ -27,21 +31,32 @@ def _paid_door(valkey: EmbeddedStore, client: redis.Redis, tmp_path: Path) -> Pa
 def worked(paid_door: PaidDoor, deal: Deal, header: str, outcome: str = "completed") -> str:
     """The execution that this payment bought, sealed with this outcome."""
     id = deal.execute(BODY, header).execution.id
+    run(paid_door, id, outcome)
+    return id
+
+
+def run(paid_door: PaidDoor, id: str, outcome: str = "completed") -> None:
+    """Verifies the payment, and seals the execution with this outcome."""
     while paid_door.beside:
         paid_door.step()
     taken = paid_door.take(id)
     assert taken is not None
     paid_door.seal(taken, outcome)
-    return id
+
+
+def finish(paid_door: PaidDoor, id: str) -> None:
+    """Runs a purchase and settles its payment."""
+    run(paid_door, id)
+    paid_door.settle(id)
+    assert paid_door.execution(id).state == "completed"
 
 
 def sold(paid_door: PaidDoor, capability: str = "echo") -> tuple[Deal, str, str]:
     """A paid and delivered contract, its payment and its execution."""
     deal = paid_door.deal(capability)
     header = deal.payment()
-    id = worked(paid_door, deal, header)
-    paid_door.settle(id)
-    assert paid_door.execution(id).state == "completed"
+    id = deal.execute(BODY, header).execution.id
+    finish(paid_door, id)
     return deal, header, id
 
 
@@ -138,3 +153,20 @@ def test_untaken_second_payment_does_not_claim_uncharged(paid_door: PaidDoor) ->
     assert refusal(deal, second).charged is True
     refused = refusal(deal, refused_first)
     assert (refused.code, refused.charged) == ("RESULT_EXPIRED", None)
+
+
+def test_purchase_without_contract_learns_its_outcome(paid_door: PaidDoor) -> None:
+    """410 with the charge for the same payment, also when the capability is no longer sold."""
+    buying, key, body = paid_door.parts.buying, paid_door.deal().key, TaskInput.of(BODY)
+    offered = asked(lambda: buying.buy("echo", body, {})).offer.payment_required("")
+    paid = {"PAYMENT-SIGNATURE": signed_payment(offered, key, paid_door.now() / SECOND)}
+    finish(paid_door, buying.buy("echo", body, paid).execution.id)
+    later(paid_door)
+    for withdrawn in (False, True):
+        if withdrawn:
+            paid_door.parts.catalog.publish([Capability("other", description="o", price="0.01")])
+            assert set(paid_door.parts.catalog.runnable(fresh=True)) == {"other"}
+        with pytest.raises(Problem) as caught:
+            buying.buy("echo", body, paid)
+        refused = caught.value
+        assert (refused.status, refused.code, refused.charged) == (410, "RESULT_EXPIRED", True), withdrawn
