@@ -130,6 +130,13 @@ class Linked:
                 eventually(lambda before=before: len(self.link._queue) > before)  # type: ignore[misc]
         return callers
 
+    def answered(self, reply: bytes, *batches: int) -> Any:
+        """What a lone caller gets for this reply; `batches` are all that the store has heard by then."""
+        [caller] = self.asks()
+        self.store.heard(*batches)
+        self.store.answer(reply)
+        return caller.result()
+
 
 @pytest.fixture(name="linked")
 def _linked() -> Iterator[Linked]:
@@ -140,10 +147,7 @@ def _linked() -> Iterator[Linked]:
 
 def test_a_lone_command_goes_at_once(linked: Linked) -> None:
     """It waits for nobody, and its caller gets the reply."""
-    [caller] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+PONG\r\n")
-    assert caller.result() == [b"PONG"]
+    assert linked.answered(b"+PONG\r\n", 1) == [b"PONG"]
 
 
 def test_commands_asked_meanwhile_go_together(linked: Linked) -> None:
@@ -236,61 +240,32 @@ def test_everybody_is_told_of_a_store_that_is_away(linked: Linked) -> None:
     linked.store.hang_up()
     assert {type(each.result()) for each in [first, *others]} == {redis.ConnectionError}
     linked.store.reachable = True
-    [again] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+a\r\n")
-    assert again.result() == [b"a"]
+    assert linked.answered(b"+a\r\n", 1, 1) == [b"a"]
 
 
-def test_an_idle_connection_that_was_closed_is_replaced(linked: Linked) -> None:
-    """It is noticed before anything is sent."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n")
-    assert first.result()
-    linked.store.hang_up()
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"] and linked.store.opened == 2
-
-
-def test_an_unasked_reply_ends_the_connection(linked: Linked) -> None:
+@pytest.mark.parametrize(
+    ("reply", "then"),
+    [
+        (b"+a\r\n", FakeStore.hang_up),
+        (b"+a\r\n", lambda store: store.answer(b"+stray\r\n")),
+        (b"+a\r\n+stray\r\n", lambda store: None),
+    ],
+    ids=["closed while idle", "an unasked reply", "an unasked reply in the same read"],
+)
+def test_a_spoilt_connection_is_replaced(
+    linked: Linked, reply: bytes, then: Callable[[FakeStore], object]
+) -> None:
     """Replies belong to commands by their order alone, so nothing may come between."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n")
-    assert first.result()
-    linked.store.answer(b"+stray\r\n")
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"]
-
-
-def test_an_unasked_reply_in_the_same_read_ends_the_connection(linked: Linked) -> None:
-    """It came with the replies to a batch, so the connection itself is quiet before the next."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n+stray\r\n")
-    assert first.result() == [b"a"]
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"] and linked.store.opened == 2
+    assert linked.answered(reply, 1) == [b"a"]
+    then(linked.store)
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"] and linked.store.opened == 2
 
 
 @pytest.mark.parametrize("nonsense", [b"?\r\n", b"*-7\r\n"])
 def test_nonsense_ends_the_connection(linked: Linked, nonsense: bytes) -> None:
     """The callers are told; the next batch goes over a new connection."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(nonsense)
-    assert isinstance(first.result(), redis.RedisError)
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"]
+    assert isinstance(linked.answered(nonsense, 1), redis.RedisError)
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"]
 
 
 class Impatient:
@@ -354,10 +329,7 @@ def test_a_caller_may_leave_while_its_command_is_out(linked: Linked, monkeypatch
     assert isinstance(gone.result(), KeyboardInterrupt)
     linked.store.answer(b"+b\r\n+dropped\r\n")
     assert (first.result(), second.result()) == ([b"a"], [b"b"])
-    [third] = linked.asks()
-    linked.store.heard(1, 2, 1)
-    linked.store.answer(b"+c\r\n")
-    assert third.result() == [b"c"]
+    assert linked.answered(b"+c\r\n", 1, 2, 1) == [b"c"]
 
 
 def test_an_interrupted_leader_loses_its_batch(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,10 +358,7 @@ def test_a_leader_may_leave_before_it_sends(linked: Linked, monkeypatch: pytest.
         patched.setattr("worker.store.link.time.sleep", interrupted_sleep)
         with pytest.raises(KeyboardInterrupt):
             linked.link.ask(PING)
-    [again] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n")
-    assert again.result() == [b"a"]
+    assert linked.answered(b"+a\r\n", 1) == [b"a"]
 
 
 class Interrupt:
@@ -497,7 +466,4 @@ def test_a_closed_link_opens_again(linked: Linked) -> None:
     assert first.result() == [b"a"]
     linked.link.close()
     assert linked.link._connection._sock is None
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"]
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"]
