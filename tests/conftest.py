@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,18 +34,10 @@ def _plain_tracebacks() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _request_counts_end_with_their_store() -> Iterator[None]:
-    """An application's counting thread ends with its store, before it logs the outage in another test."""
-
-    def count_while_the_store_answers(counts: RequestCounts) -> None:
-        with contextlib.suppress(redis.RedisError):
-            while counts._client.ping():
-                time.sleep(0.5)
-                counts._client.ping()
-                counts.flush()
-
+def _requests_are_counted_when_asked() -> Iterator[None]:
+    """By /metrics: each second, an application that outlives its test would count in another test's store."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RequestCounts, "_loop", count_while_the_store_answers)
+        patch.setattr(RequestCounts, "_loop", lambda counts: None)
         yield
 
 
