@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import redis
 
 from worker.capabilities.catalog import Catalog
@@ -259,12 +260,8 @@ class Engine:
 
     def crash(self, id: str) -> None:
         """Runs an attempt that is killed, and has the clock notice."""
-        try:
+        with pytest.raises(Crash):
             self.runner().run(id)
-        except Crash:
-            pass
-        else:
-            raise AssertionError("the attempt did not crash")
         self.advance(LEASE / SECOND + 1)
         assert self.lapse(id)[0] == "queued"
 
