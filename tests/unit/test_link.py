@@ -25,9 +25,12 @@ PING = packed(("PING",))
 
 
 class FakeStore:
-    """Answers with what it is told to; `reads` are the batches that came, each as its number of commands."""
+    """Answers with what it is told to; `reads` are the batches that came, each as its number of commands.
 
-    patience = 0.4
+    `patience`: how many seconds its clients wait for an answer.
+    """
+
+    patience = 30.0
 
     def __init__(self) -> None:
         self.reads: list[int] = []
@@ -142,6 +145,7 @@ class Linked:
 def _linked() -> Iterator[Linked]:
     linked = Linked()
     yield linked
+    linked.link.close()
     linked.store.close()
 
 
@@ -224,6 +228,7 @@ def test_a_lost_batch_is_never_sent_again(linked: Linked) -> None:
 
 def test_a_silent_store_costs_one_time_out(linked: Linked) -> None:
     """Who waits behind the batch is told with it, and its command is not sent."""
+    linked.store.patience = 2.0
     [first] = linked.asks()
     linked.store.heard(1)
     others = linked.asks(3)
@@ -383,8 +388,6 @@ class Interrupt:
 
 class AnsweringStore(FakeStore):
     """Answers each command with its second word, once it may."""
-
-    patience = 30.0
 
     def __init__(self) -> None:
         super().__init__()
