@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 import py_ecc  # noqa: F401 - see below
 import pytest
@@ -19,6 +19,7 @@ from worker.core.settings import Settings
 from worker.engine.watch import Watcher
 from worker.files.store import DiskFiles
 from worker.local.valkey import EmbeddedStore
+from worker.payments.kept_links import KeptLinks
 from worker.store import outage
 from worker.store.client import connect, connect_blocking
 from worker.store.request_counts import RequestCounts
@@ -36,19 +37,34 @@ def _plain_tracebacks() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _request_counts_end_with_their_store() -> Iterator[None]:
-    """An application's counting thread ends with its store, before it logs the outage in another test."""
+def _requests_are_counted_when_asked() -> Iterator[None]:
+    """By /metrics: each second, an application that outlives its test would count in another test's store."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RequestCounts, "_loop", lambda counts: None)
+        yield
 
-    def count_while_the_store_answers(counts: RequestCounts) -> None:
-        with contextlib.suppress(redis.RedisError):
-            while counts._client.ping():
-                time.sleep(0.5)
-                counts._client.ping()
-                counts.flush()
+
+@pytest.fixture(scope="session", name="kept_links")
+def _kept_links() -> Iterator[WeakSet[KeptLinks]]:
+    """Those of all facilitators' clients: an application has them for as long as its process lives."""
+    made: WeakSet[KeptLinks] = WeakSet()
+    begin = KeptLinks.__init__
+
+    def remembered(links: KeptLinks, *args: Any, **options: Any) -> None:
+        begin(links, *args, **options)
+        made.add(links)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RequestCounts, "_loop", count_while_the_store_answers)
-        yield
+        patch.setattr(KeptLinks, "__init__", remembered)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _links_are_closed(kept_links: WeakSet[KeptLinks]) -> Iterator[None]:
+    """Else the sockets of an application that a test leaves behind are closed only as garbage."""
+    yield
+    for links in list(kept_links):
+        links.close()
 
 
 @pytest.fixture(autouse=True)

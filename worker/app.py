@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,18 +37,11 @@ _HALT = 3
 _RETRY_SECONDS = "5"
 
 
-class _App(Flask):
-    """Has no coroutines; Flask looks for them in each hook and view of each request."""
-
-    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        return func
-
-
 def create_app(settings: Settings | None = None) -> Flask:
     """The application for these settings, or for the environment's."""
     settings = settings or Settings.load(os.environ)
     configure(settings)
-    app = _App("worker", static_folder=None)
+    app = Flask("worker", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.url_map.strict_slashes = False
     if settings.trusted_proxies:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -18,6 +19,7 @@ import psutil
 import pytest
 import redis
 
+from tests.store_crash import answers, crash
 from tests.waiting import eventually
 from worker.core.settings import BadStart, Settings
 from worker.local import valkey
@@ -51,13 +53,6 @@ def gone(pid: int) -> bool:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def answers(url: str) -> bool:
-    try:
-        return bool(client(url).ping())
-    except redis.RedisError:
-        return False
 
 
 def test_starts_with_durable_settings(store: EmbeddedStore) -> None:
@@ -107,10 +102,7 @@ def test_restarts_with_its_data_after_a_kill(store: EmbeddedStore) -> None:
     url = store.url
     for round_number in range(3):
         client(url).rpush("log", round_number)
-        victim = store.pid
-        assert victim is not None
-        os.kill(victim, signal.SIGKILL)
-        eventually(lambda killed=victim: store.pid not in {None, killed} and answers(url))
+        crash(store)
     assert client(url).lrange("log", 0, -1) == [b"0", b"1", b"2"]
     assert store.url == url
 
@@ -121,21 +113,16 @@ def test_acknowledged_writes_survive_a_kill(store: EmbeddedStore) -> None:
     link = connect(Settings.load({"REDIS_URL": store.url}), role="cli")
 
     def write() -> None:
-        try:
-            # A kill between two commands only causes a reconnect, and no caller sees an error.
+        # A kill between two commands only causes a reconnect, and no caller sees an error.
+        with contextlib.suppress(redis.ConnectionError):
             while not stop.is_set():
                 link.incr("n")
                 acknowledged[0] += 1
-        except redis.RedisError:
-            pass
 
     writer = threading.Thread(target=write)
     writer.start()
     eventually(lambda: acknowledged[0] > 200)
-    assert store.pid is not None
-    victim = store.pid
-    os.kill(victim, signal.SIGKILL)
-    eventually(lambda: store.pid not in {None, victim} and answers(store.url))
+    crash(store)
     stop.set()
     writer.join()
     stored = int(client(store.url).get("n") or 0)
@@ -215,7 +202,8 @@ def parent_of(folder: Path) -> tuple[subprocess.Popen[str], str, int]:
         [sys.executable, "-c", PARENT, str(folder)], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None
-    url, pid = parent.stdout.readline().split()
+    with parent.stdout as said:
+        url, pid = said.readline().split()
     return parent, url, int(pid)
 
 
@@ -350,7 +338,8 @@ time.sleep(60)
     assert death_signal() is not None
     parent = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
-    pid = int(parent.stdout.readline())
+    with parent.stdout as said:
+        pid = int(said.readline())
     parent.kill()
     parent.wait()
     eventually(lambda: gone(pid))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import redis
+from rq.exceptions import StopRequested
 
 from tests.engine import ERROR, Engine
 from worker.core.states import Lane, State
 from worker.engine.answers import SealAnswer
+from worker.queue import warm
 from worker.queue.express_lane import _LOOK_EVERY, ExpressLane
 
 
@@ -61,6 +64,24 @@ def test_an_id_that_is_not_run_returns_to_the_head_of_the_lane(engine: Engine, l
     lane.give_back()
     lane.give_back()
     assert engine.store.express_messages() == left
+
+
+def test_a_process_that_is_asked_to_stop_hands_on_what_it_took_ahead(
+    engine: Engine, lane: ExpressLane
+) -> None:
+    """The signal may come at any point between two runs."""
+    ids = short_work(engine, _LOOK_EVERY + 2)
+    for _ in range(_LOOK_EVERY):
+        run_next(engine, lane)
+
+    def asked_to_stop() -> None:
+        raise StopRequested
+
+    presence: Any = SimpleNamespace(sign=asked_to_stop)
+    leaving: Any = SimpleNamespace(asked=False, worn=False)
+    with pytest.raises(StopRequested):
+        warm.express(lane, engine.runner(), presence, leaving)
+    assert engine.store.express_messages() == ids[_LOOK_EVERY:]
 
 
 def test_a_seal_that_fails_takes_one_id_at_most(

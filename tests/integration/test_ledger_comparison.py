@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import secrets
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +13,7 @@ import redis
 from tests.fakes.chain import MemoryChain
 from tests.fakes.facilitator_memory import POOR, USED
 from tests.fakes.ledger_setup import PLATFORM, PRICE, SEEKER, WORKER, LedgerSetup, SignedClaim, key_of
+from tests.store_crash import crash
 from worker.core.states import Phase
 from worker.local.valkey import EmbeddedStore
 from worker.payments.comparison import EVERY_US, SOON_EVERY_US, Comparison, ComparisonMark
@@ -393,22 +392,6 @@ def _store(tmp_path: Path) -> Iterator[EmbeddedStore]:
         yield store
 
 
-def crash(store: EmbeddedStore, client: redis.Redis) -> None:
-    """Kills with -9 and waits until the supervisor has restarted the server."""
-    pid = store.pid
-    assert pid is not None
-    os.kill(pid, signal.SIGKILL)
-    until = time.monotonic() + 10
-    while time.monotonic() < until:
-        try:
-            if store.pid not in (None, pid) and client.ping():
-                return
-        except redis.RedisError:
-            pass
-        time.sleep(0.02)
-    raise AssertionError("the store did not come back")
-
-
 def test_older_contracts_wait_after_a_restart(store: EmbeddedStore) -> None:
     """From the first command after a crash until the comparison is done, and no longer."""
     client = redis.Redis.from_url(store.url)
@@ -416,7 +399,7 @@ def test_older_contracts_wait_after_a_restart(store: EmbeddedStore) -> None:
     setup.compare()
     signed_at = setup.ledger_setup.now()
     assert not setup.mark.comparison_pending(signed_at)
-    crash(store, client)
+    crash(store)
     assert setup.mark.comparison_pending(signed_at)
     assert not setup.mark.comparison_pending(setup.ledger_setup.now() + 120 * SECOND_US), (
         "a newer one was never paid"
@@ -459,7 +442,7 @@ def test_held_contracts_are_released_without_a_chain(store: EmbeddedStore) -> No
     setup.comparison = setup.make(with_chain=False)
     signed_at = setup.ledger_setup.now()
     assert setup.comparison.run()
-    crash(store, client)
+    crash(store)
     assert setup.mark.comparison_pending(signed_at)
     assert setup.comparison.run() and not setup.mark.comparison_pending(signed_at)
 

@@ -87,8 +87,8 @@ def test_an_error_is_the_library_s(embedded: EmbeddedStore, call: Call) -> None:
         assert errors[0][1] == errors[1][1]
 
 
-def test_a_transaction_is_not_interleaved(embedded: EmbeddedStore) -> None:
-    """An aborted transaction runs none of its commands."""
+def test_an_aborted_transaction_runs_none_of_its_commands(embedded: EmbeddedStore) -> None:
+    """Also those before the one that the store refused."""
     client = linked(embedded)
     client.flushall()
     with pytest.raises(redis.ResponseError):

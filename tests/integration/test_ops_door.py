@@ -288,7 +288,7 @@ def test_large_counters_are_exact(http: FlaskClient, engine: Engine) -> None:
 
 def test_request_counts_of_two_processes_are_summed(engine: Engine) -> None:
     """Each process adds its counts; while the store is unreachable they are kept for later."""
-    key = "stats-of-this-test"  # an application of this file may still add its own counts
+    key = engine.keys.stats
     one, other = RequestCounts(engine.client, key), RequestCounts(engine.client, key)
     for counts in (one, other, one):
         counts.count("kernel.get", 200)

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from tests.store_crash import crash
 from tests.waiting import eventually
 from worker.cli.doctor_store import connections_needed
 from worker.core.settings import BadStart, Settings
@@ -42,15 +43,6 @@ def _embedded(tmp_path: Path) -> Iterator[EmbeddedStore]:
 
 def settings_for(url: str, **environ: str) -> Settings:
     return Settings.load({"REDIS_URL": url, **environ})
-
-
-def answers(url: str) -> bool:
-    """Whether the store has loaded its data, over a connection of its own."""
-    try:
-        with redis.Redis.from_url(url) as link:
-            return bool(link.ping())
-    except redis.RedisError:
-        return False
 
 
 def connected(admin: redis.Redis, name: str) -> int:
@@ -188,10 +180,7 @@ def test_restarted_store_is_reconnected(embedded: EmbeddedStore) -> None:
     """Connections that died in the pool are replaced without an error."""
     store = connect(settings_for(embedded.url), role="web")
     assert store.set("a", 1)
-    first = embedded.pid
-    assert first is not None
-    os.kill(first, signal.SIGKILL)
-    eventually(lambda: embedded.pid not in {None, first} and answers(embedded.url))
+    crash(embedded)
     assert store.get("a") == b"1"
 
 

@@ -25,9 +25,12 @@ PING = packed(("PING",))
 
 
 class FakeStore:
-    """Answers with what it is told to; `reads` are the batches that came, each as its number of commands."""
+    """Answers with what it is told to; `reads` are the batches that came, each as its number of commands.
 
-    patience = 0.4
+    `patience`: how many seconds its clients wait for an answer.
+    """
+
+    patience = 30.0
 
     def __init__(self) -> None:
         self.reads: list[int] = []
@@ -130,20 +133,25 @@ class Linked:
                 eventually(lambda before=before: len(self.link._queue) > before)  # type: ignore[misc]
         return callers
 
+    def answered(self, reply: bytes, *batches: int) -> Any:
+        """What a lone caller gets for this reply; `batches` are all that the store has heard by then."""
+        [caller] = self.asks()
+        self.store.heard(*batches)
+        self.store.answer(reply)
+        return caller.result()
+
 
 @pytest.fixture(name="linked")
 def _linked() -> Iterator[Linked]:
     linked = Linked()
     yield linked
+    linked.link.close()
     linked.store.close()
 
 
 def test_a_lone_command_goes_at_once(linked: Linked) -> None:
     """It waits for nobody, and its caller gets the reply."""
-    [caller] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+PONG\r\n")
-    assert caller.result() == [b"PONG"]
+    assert linked.answered(b"+PONG\r\n", 1) == [b"PONG"]
 
 
 def test_commands_asked_meanwhile_go_together(linked: Linked) -> None:
@@ -220,6 +228,7 @@ def test_a_lost_batch_is_never_sent_again(linked: Linked) -> None:
 
 def test_a_silent_store_costs_one_time_out(linked: Linked) -> None:
     """Who waits behind the batch is told with it, and its command is not sent."""
+    linked.store.patience = 2.0
     [first] = linked.asks()
     linked.store.heard(1)
     others = linked.asks(3)
@@ -236,61 +245,32 @@ def test_everybody_is_told_of_a_store_that_is_away(linked: Linked) -> None:
     linked.store.hang_up()
     assert {type(each.result()) for each in [first, *others]} == {redis.ConnectionError}
     linked.store.reachable = True
-    [again] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+a\r\n")
-    assert again.result() == [b"a"]
+    assert linked.answered(b"+a\r\n", 1, 1) == [b"a"]
 
 
-def test_an_idle_connection_that_was_closed_is_replaced(linked: Linked) -> None:
-    """It is noticed before anything is sent."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n")
-    assert first.result()
-    linked.store.hang_up()
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"] and linked.store.opened == 2
-
-
-def test_an_unasked_reply_ends_the_connection(linked: Linked) -> None:
+@pytest.mark.parametrize(
+    ("reply", "then"),
+    [
+        (b"+a\r\n", FakeStore.hang_up),
+        (b"+a\r\n", lambda store: store.answer(b"+stray\r\n")),
+        (b"+a\r\n+stray\r\n", lambda store: None),
+    ],
+    ids=["closed while idle", "an unasked reply", "an unasked reply in the same read"],
+)
+def test_a_spoilt_connection_is_replaced(
+    linked: Linked, reply: bytes, then: Callable[[FakeStore], object]
+) -> None:
     """Replies belong to commands by their order alone, so nothing may come between."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n")
-    assert first.result()
-    linked.store.answer(b"+stray\r\n")
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"]
-
-
-def test_an_unasked_reply_in_the_same_read_ends_the_connection(linked: Linked) -> None:
-    """It came with the replies to a batch, so the connection itself is quiet before the next."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n+stray\r\n")
-    assert first.result() == [b"a"]
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"] and linked.store.opened == 2
+    assert linked.answered(reply, 1) == [b"a"]
+    then(linked.store)
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"] and linked.store.opened == 2
 
 
 @pytest.mark.parametrize("nonsense", [b"?\r\n", b"*-7\r\n"])
 def test_nonsense_ends_the_connection(linked: Linked, nonsense: bytes) -> None:
     """The callers are told; the next batch goes over a new connection."""
-    [first] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(nonsense)
-    assert isinstance(first.result(), redis.RedisError)
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"]
+    assert isinstance(linked.answered(nonsense, 1), redis.RedisError)
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"]
 
 
 class Impatient:
@@ -354,10 +334,7 @@ def test_a_caller_may_leave_while_its_command_is_out(linked: Linked, monkeypatch
     assert isinstance(gone.result(), KeyboardInterrupt)
     linked.store.answer(b"+b\r\n+dropped\r\n")
     assert (first.result(), second.result()) == ([b"a"], [b"b"])
-    [third] = linked.asks()
-    linked.store.heard(1, 2, 1)
-    linked.store.answer(b"+c\r\n")
-    assert third.result() == [b"c"]
+    assert linked.answered(b"+c\r\n", 1, 2, 1) == [b"c"]
 
 
 def test_an_interrupted_leader_loses_its_batch(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,10 +363,7 @@ def test_a_leader_may_leave_before_it_sends(linked: Linked, monkeypatch: pytest.
         patched.setattr("worker.store.link.time.sleep", interrupted_sleep)
         with pytest.raises(KeyboardInterrupt):
             linked.link.ask(PING)
-    [again] = linked.asks()
-    linked.store.heard(1)
-    linked.store.answer(b"+a\r\n")
-    assert again.result() == [b"a"]
+    assert linked.answered(b"+a\r\n", 1) == [b"a"]
 
 
 class Interrupt:
@@ -414,8 +388,6 @@ class Interrupt:
 
 class AnsweringStore(FakeStore):
     """Answers each command with its second word, once it may."""
-
-    patience = 30.0
 
     def __init__(self) -> None:
         super().__init__()
@@ -497,7 +469,4 @@ def test_a_closed_link_opens_again(linked: Linked) -> None:
     assert first.result() == [b"a"]
     linked.link.close()
     assert linked.link._connection._sock is None
-    [second] = linked.asks()
-    linked.store.heard(1, 1)
-    linked.store.answer(b"+b\r\n")
-    assert second.result() == [b"b"]
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"]

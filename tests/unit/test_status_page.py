@@ -57,10 +57,12 @@ def test_a_process_killed_at_any_moment_leaves_a_whole_run() -> None:
         begun = page.run()
         pid = os.fork()
         if pid == 0:
-            for number in itertools.count(1):
-                page.running(f"run {number}", number, float(number))
-        while page.run() == begun:
-            pass
+            try:
+                for number in itertools.count(1):
+                    page.running(f"run {number}", number, float(number))
+            finally:
+                os._exit(1)
+        eventually(lambda before=begun, page=page: page.run() != before, PATIENCE, "another run")  # type: ignore[misc]
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         run = page.run()
@@ -73,12 +75,14 @@ def test_signing_on_and_relief_cross_the_fork(page: StatusPage) -> None:
     assert not page.has_signed_on and not page.relieved
     pid = os.fork()
     if pid == 0:
-        page.beat()
-        page.signed_on()
-        until = time.monotonic() + PATIENCE
-        while not page.relieved and time.monotonic() < until:
-            time.sleep(0.001)
-        os._exit(7)
+        try:
+            page.beat()
+            page.signed_on()
+            until = time.monotonic() + PATIENCE
+            while not page.relieved and time.monotonic() < until:
+                time.sleep(0.001)
+        finally:
+            os._exit(7 if page.relieved else 1)
     eventually(lambda: page.has_signed_on, PATIENCE, "the child's sign")
     assert 0 < page.last_beat <= time.monotonic()
     page.relieve()

@@ -46,8 +46,7 @@ _NAMES = frozenset(
 _ENDINGS = ("_key", "_token", "_password", "_secret", "_keys", "_signature", "_authorization")
 _HARMLESS = frozenset({"step_key", "payment_key", "public_key", "idempotency_key"})
 _SHORTEST_SECRET = 8
-_NUMBERS = frozenset({int, float, bool})
-_SCALARS = _NUMBERS | {str, type(None)}
+_SCALARS = frozenset({int, float, bool, str, type(None)})
 
 
 def configure(settings: Settings, stream: TextIO | None = None) -> None:
@@ -200,7 +199,7 @@ class _Known:
         return {name: self._clean(value) for name, value in event.items()}
 
     def _clean(self, value: Any) -> Any:
-        if value is None or type(value) in _NUMBERS:
+        if value is None or isinstance(value, (int, float)):
             return value
         if isinstance(value, str):
             for secret in self._secrets:
@@ -211,6 +210,4 @@ class _Known:
             return {name: self._clean(each) for name, each in value.items()}
         if isinstance(value, list):
             return [self._clean(each) for each in value]
-        if isinstance(value, (int, float)):
-            return value
         return self._clean(_plain(value))

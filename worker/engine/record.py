@@ -130,18 +130,14 @@ def from_values(names: Sequence[str], values: Sequence[bytes | None]) -> Executi
 def from_mapping(raw: Mapping[str, bytes]) -> Execution:
     """Reads a record's fields; the only place that does."""
 
-    get = raw.get
-
     def text(name: str) -> str:
-        found = get(name)
-        return found.decode() if found else ""
+        return raw.get(name, b"").decode()
 
     def whole(name: str) -> int:
-        found = get(name)
-        return int(found) if found else 0
+        return int(raw.get(name) or 0)
 
     def blob(name: str) -> bytes:
-        return get(name, b"")
+        return raw.get(name, b"")
 
     progress = text("progress")
     return Execution(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import redis
 import structlog
+from rq.exceptions import StopRequested
 
 from worker.agents.loading import load_agents
 from worker.capabilities.declare import Capability, Registry
@@ -91,39 +93,46 @@ class WorkProcesses:
     def child(self, kind: str, line: SupervisorPipe) -> None:
         """Entry point of a forked process. Its connections are its own."""
         if kind == "clock":
-            parts = Parts(self.settings, "clock")
-            chores: list[Chore] = [
-                partial(self._keep_published, parts),
-                lambda at: parts.witness.vouch(),
-                parts.money_pool.chore,
-                FileSweep(parts.files, longest=self._longest_run()).chore,
-            ]
-            calls = self._deferred_calls(parts)
-            shared_chores: list[Chore] = [
-                parts.remote.look,
-                calls.chore,
-                InternalSweep(parts.client, parts.keys, parts.executions).chore,
-            ]
-            if parts.webhook_pool is not None:
-                chores.append(parts.webhook_pool.chore)
-            Clock(
-                parts.store,
-                parts.queue,
-                files=parts.files,
-                tree=self.name,
-                retention_us=int(self.settings.retention * 1e6),
-                chores=chores,
-                shared_chores=shared_chores,
-                attend=parts.remote.attend,
-            ).run()
-            calls.close()
-            parts.money_pool.close(self.settings.handback_grace)
-            if parts.webhook_pool is not None:
-                parts.webhook_pool.close(_LAST_NOTICES)  # an interrupted call is made again
-                parts.outbound.close()
-            return
-        if kind == "check":
-            return self._check(line)
+            self._keep_clock()
+        elif kind == "check":
+            self._check(line)
+        else:
+            with suppress(StopRequested):
+                self._take_work(kind, line)
+
+    def _keep_clock(self) -> None:
+        parts = Parts(self.settings, "clock")
+        chores: list[Chore] = [
+            partial(self._keep_published, parts),
+            lambda at: parts.witness.vouch(),
+            parts.money_pool.chore,
+            FileSweep(parts.files, longest=self._longest_run()).chore,
+        ]
+        calls = self._deferred_calls(parts)
+        shared_chores: list[Chore] = [
+            parts.remote.look,
+            calls.chore,
+            InternalSweep(parts.client, parts.keys, parts.executions).chore,
+        ]
+        if parts.webhook_pool is not None:
+            chores.append(parts.webhook_pool.chore)
+        Clock(
+            parts.store,
+            parts.queue,
+            files=parts.files,
+            tree=self.name,
+            retention_us=int(self.settings.retention * 1e6),
+            chores=chores,
+            shared_chores=shared_chores,
+            attend=parts.remote.attend,
+        ).run()
+        calls.close()
+        parts.money_pool.close(self.settings.handback_grace)
+        if parts.webhook_pool is not None:
+            parts.webhook_pool.close(_LAST_NOTICES)  # an interrupted call is made again
+            parts.outbound.close()
+
+    def _take_work(self, kind: str, line: SupervisorPipe) -> None:
         parts = Parts(self.settings, "express" if kind == "express" else "queue")
         name = f"{self.name}-{kind}-{os.getpid()}"
         lease_us = int(self.settings.lease * 1e6)

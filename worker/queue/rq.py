@@ -114,11 +114,11 @@ class _Messages(Queue):
         [queue] = queues
         way = queue.key, queue.intermediate_queue_key, "LEFT", "RIGHT"
         id = ask(connection, *(("LMOVE", *way) if timeout is None else ("BLMOVE", *way, timeout)))
-        if id is None and timeout is not None:
+        if id is not None:
+            return Message(as_bytes(id).decode(), connection, JSONSerializer), queue
+        if timeout is not None:
             raise DequeueTimeout(timeout, queue.key)
-        if id is None:
-            return None
-        return Message(as_bytes(id).decode(), connection, JSONSerializer), queue
+        return None
 
 
 class TakenMessage:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
@@ -33,6 +32,8 @@ _SUCCESSOR_SECONDS, _LOOK_SECONDS = 10.0, 0.02
 
 class Shutdown:
     """SIGTERM: an idle process exits at once; a busy one gets its grace period, then hands its work back.
+
+    In an idle process the signal raises StopRequested, wherever it is.
 
     A process that has reached a limit is worn: it takes no more work and its parent replaces it.
     """
@@ -68,14 +69,13 @@ class Shutdown:
         limit = "" if self.asked else self._wear.reason()
         if not limit:
             return
-        with contextlib.suppress(StopRequested):
-            log.info("work.process_worn", limit=limit)
-            parent.replace_me()
-            until = time.monotonic() + _SUCCESSOR_SECONDS
-            while not parent.relieved and time.monotonic() < until:
-                _survive(presence.sign)
-                time.sleep(_LOOK_SECONDS)
-            _survive(presence.leave)
+        log.info("work.process_worn", limit=limit)
+        parent.replace_me()
+        until = time.monotonic() + _SUCCESSOR_SECONDS
+        while not parent.relieved and time.monotonic() < until:
+            _survive(presence.sign)
+            time.sleep(_LOOK_SECONDS)
+        _survive(presence.leave)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.asked:
@@ -96,10 +96,11 @@ def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shut
     def step() -> None:
         _take(lane, runner, presence, leaving)
 
-    with contextlib.suppress(StopRequested):
+    try:
         while not (leaving.asked or leaving.worn):
             _survive(step)
-    _survive(lane.give_back)
+    finally:
+        _survive(lane.give_back)
 
 
 def _take(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
@@ -142,11 +143,8 @@ def queue(
         if not (leaving.asked or leaving.worn):  # RQ gives up on transient errors
             time.sleep(_PAUSE)
 
-    try:
-        while not (leaving.asked or leaving.worn):
-            _survive(serve)
-    except StopRequested:
-        return
+    while not (leaving.asked or leaving.worn):
+        _survive(serve)
 
 
 def _survive(step: Callable[[], object]) -> None:

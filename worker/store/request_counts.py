@@ -68,9 +68,7 @@ class RequestCounts:
 
     def _add(self, counted: dict[str, int]) -> None:
         with self._lock:
-            counts = self._counts
-            for name, number in counted.items():
-                counts[name] += number
+            self._counts.update(counted)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="request-counts", daemon=True)
                 self._thread.start()

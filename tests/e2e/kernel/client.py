@@ -59,7 +59,7 @@ class Sse:
     def _read(self) -> None:
         fields: dict[str, str] = {}
         try:
-            while line := self.answer.readline():
+            while line := self._line():
                 text = line.decode().rstrip("\n")
                 if text.startswith((":", "retry:")):
                     self.comments.append(text)
@@ -70,10 +70,16 @@ class Sse:
                     data = json.loads(fields["data"])
                     self.events.put(Sent(fields["event"], data, fields.get("id", "")))
                     fields = {}
+            self.closed.set()  # not when an event could not be read
+        finally:
+            self.events.put(None)
+
+    def _line(self) -> bytes:
+        """The next line; b"" when either side has closed the connection, in whatever way."""
+        try:
+            return self.answer.readline()
         except (OSError, http.client.HTTPException, ValueError, AttributeError):
-            pass
-        self.closed.set()
-        self.events.put(None)
+            return b""
 
     def next(self, event: str | None = None, seconds: float = 10.0) -> Any:
         """Returns the data of the next event (of this kind)."""

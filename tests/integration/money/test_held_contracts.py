@@ -14,7 +14,8 @@ import redis
 from tests.fakes.ledger_setup import PRICE, SEEKER, WORKER, LedgerSetup, key_of
 from tests.fakes.paid_door import PaidDoor
 from tests.fakes.seeker import nonce_of
-from tests.integration.test_ledger_comparison import ComparisonSetup, crash, roll_back, snapshot
+from tests.integration.test_ledger_comparison import ComparisonSetup, roll_back, snapshot
+from tests.store_crash import crash
 from worker.contracts.book import Contract
 from worker.contracts.terms import parse_terms
 from worker.hiring.conditions import MayBePaid
@@ -69,7 +70,7 @@ class CrashingStore:
 
     def restart(self, before: dict[bytes, bytes] | None = None) -> None:
         """Kills and restarts the store, with the data it had at `before` if given."""
-        crash(self.store, self.client)
+        crash(self.store)
         if before is not None:
             roll_back(self.client, before)
 
