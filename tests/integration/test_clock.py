@@ -90,18 +90,6 @@ def test_message_of_a_killed_rq_worker_is_cleaned_up(engine: Engine) -> None:
     assert engine.client.keys("rq:job:*") == []
 
 
-def test_enqueueing_during_an_outage_is_not_an_error(engine: Engine) -> None:
-    """The record exists; the clock sends its message later."""
-
-    class OutOfReach(type(engine.client)):  # type: ignore[misc]
-        def pipeline(self, *args: Any, **options: Any) -> Any:
-            raise redis.ConnectionError("away")
-
-    engine.queue._queue.connection.__class__ = OutOfReach
-    engine.queue.push(new_id())
-    assert queued(engine) == []
-
-
 def test_retention_removes_records_and_files(engine: Engine) -> None:
     """After retention an execution is removed with all its files, delivered or not; younger ones stay."""
     crashed = iter([True])

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
+import rq
+from rq.serializers import JSONSerializer
+from rq.utils import now as utcnow
 
 from tests.engine import Engine
 from worker.core.states import State
-from worker.queue.rq import QueueWorker, TakenMessage
+from worker.queue.rq import QueueWorker, TakenMessage, message
 
 INTERMEDIATE = "rq:queue:work:intermediate"
 
@@ -46,6 +50,17 @@ def _seal(engine: Engine) -> Sealing:
 
 def worker(engine: Engine, run: Callable[[str], object], taken: TakenMessage | None = None) -> QueueWorker:
     return QueueWorker(engine.client, name="one", run=run, sign=lambda: None, taken=taken)
+
+
+def test_rq_reads_a_message_as_its_own(engine: Engine) -> None:
+    """Its tools list the queue and show each message, which asks for nothing that we do not do."""
+    [id] = queued(engine, 1)
+    [queue] = rq.Queue.all(connection=engine.client, serializer=JSONSerializer)
+    [found] = queue.get_jobs()
+    assert (found.id, found.func, found.args, found.kwargs) == (id, message, [id], {})
+    assert (found.origin, found.get_status(), found.description) == ("work", "queued", id)
+    assert (found.timeout, found.result_ttl, found.failure_ttl) == (-1, 0, 60)
+    assert found.created_at == found.enqueued_at and abs(utcnow() - found.created_at) < timedelta(minutes=1)
 
 
 def test_a_sealed_run_takes_three_round_trips(engine: Engine, seal: Sealing) -> None:

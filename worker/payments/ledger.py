@@ -38,6 +38,7 @@ from worker.payments.packed_payment import SentPayment, pack_response
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes
+from worker.store.commands import Word
 from worker.store.data_version import PACKED, all_have
 from worker.store.scripts import Arg, Reply
 
@@ -188,9 +189,9 @@ class Ledger(LedgerReader):
             return Reply(reply.answer, [reply.values[0], b"1" if replicated else b""])
         return reply
 
-    def order_queue(self, id: str, waiting: str) -> None:
-        """Moves an execution that was just appended to a list of waiting work to its proper place."""
-        self._scripts.value("order_queue", id=id, waiting_list=waiting)
+    def order_queue(self, id: str, waiting: str, *append: tuple[Word, ...]) -> None:
+        """Moves an execution that these commands append to a list of waiting work to its proper place."""
+        self._scripts.send_after(append, self._scripts.call("order_queue", id=id, waiting_list=waiting))
 
     def verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
         reply = self._scripts.run(VERIFIED, id=id, number=number)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import redis
-
 from worker.payments.ledger import Ledger
 from worker.queue.rq import RunQueue
-from worker.store.outage import note
 
 
 class OrderedQueue:
@@ -17,9 +14,5 @@ class OrderedQueue:
         self._ledger = ledger
 
     def push(self, id: str) -> None:
-        """Appends the execution, then moves it to its place; if the move fails, it only waits longer."""
-        self._queue.push(id)
-        try:
-            self._ledger.order_queue(id, self._queue.key)
-        except redis.RedisError as error:
-            note(error, "queue.order", execution_id=id)
+        """Appends the execution and moves it to its place; if the move fails, it only waits longer."""
+        self._queue.push(id, lambda commands: self._ledger.order_queue(id, self._queue.key, *commands))

@@ -6,9 +6,11 @@ left out; the clock recovers lost messages.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
+from zlib import compress
 
 import redis
 from redis.exceptions import RedisError
@@ -16,8 +18,9 @@ from rq import Queue
 from rq.exceptions import DequeueTimeout
 from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job as Message
+from rq.job import JobStatus
 from rq.serializers import JSONSerializer
-from rq.utils import as_text
+from rq.utils import as_text, now, utcformat
 from rq.worker import Worker
 from rq.worker_registration import clean_worker_registry
 
@@ -27,10 +30,13 @@ from worker.store.outage import note
 from worker.store.scripts import ScriptCall, Scripts
 
 QUEUE = "work"
+_FUNCTION = "worker.queue.rq.message"
 # RQ blocks on its queue for this minus 15 seconds at a time.
 _WORKER_TTL = 20
 # Pause after passing work to another tree, to give it time to take the work.
 PASSED_ON_PAUSE = 0.05
+Command = tuple[Word, ...]
+
 # How often RQ's own heartbeat is written, and how often it is asked whether its workers are suspended.
 _BEAT_SECONDS, _SUSPENDED_SECONDS = 5.0, 1.0
 
@@ -48,24 +54,40 @@ class RunQueue:
         """The list of ids."""
         return str(self._queue.key)
 
-    def push(self, id: str) -> None:
-        """Queues this execution for RQ workers. Twice is harmless; a lost message costs two seconds."""
+    def push(self, id: str, send: Callable[[list[Command]], object] | None = None) -> None:
+        """Queues this execution for RQ workers. Twice is harmless; a lost message costs two seconds.
+
+        `send` sends the commands that do so, and what must follow in the same round trip.
+        """
         try:
-            with self._client.pipeline(transaction=True) as pipe:
-                self._queue.enqueue_call(
-                    "worker.queue.rq.message",
-                    args=(id,),
-                    job_id=id,
-                    timeout=-1,
-                    result_ttl=0,
-                    failure_ttl=60,
-                    description=id,
-                    pipeline=pipe,
-                )
-                pipe.execute()
+            (send or self._send)(self._commands(id))
         except RedisError as error:
             # The record is written and the clock will find it: its creator need not see this error.
             note(error, "queue.push", execution_id=id)
+
+    def _send(self, commands: list[Command]) -> None:
+        ask_together(self._client, *commands)
+
+    def _commands(self, id: str) -> list[Command]:
+        """A message as RQ writes it, for its own tools; its way of writing it takes four times as long."""
+        at = utcformat(now())
+        message: dict[str, Word] = {
+            "created_at": at,
+            "enqueued_at": at,
+            "data": compress(json.dumps((_FUNCTION, None, (id,), {})).encode()),
+            "description": id,
+            "origin": QUEUE,
+            "status": JobStatus.QUEUED.value,
+            "timeout": -1,
+            "result_ttl": 0,
+            "failure_ttl": 60,
+        }
+        fields = [word for field in message.items() for word in field]
+        return [
+            ("SADD", Queue.redis_queues_keys, self.key),
+            ("HSET", Message.key_for(id), *fields),
+            ("RPUSH", self.key, id),
+        ]
 
     def __len__(self) -> int:
         return int(self._client.llen(self._queue.key))

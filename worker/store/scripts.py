@@ -134,6 +134,14 @@ class Scripts:
             replies[0] = self.send(call)
         return checked(replies)
 
+    def send_after(self, commands: Sequence[tuple[Word, ...]], call: ScriptCall) -> Any:
+        """Runs one call after commands that go in the same round trip; returns the script's reply."""
+        words = ("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
+        replies = replies_together(self._client, *commands, words)
+        if isinstance(replies[-1], NoScriptError):
+            replies[-1] = self.send(call)
+        return checked(replies)[-1]
+
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)
         return ScriptCall(loaded.source, loaded.sha, *loaded.binding(values))
