@@ -117,7 +117,9 @@ def test_keys_that_may_not_be_read_first_are_checked(body: str) -> None:
 
 
 def test_nothing_makes_plain_sets() -> None:
-    """The one check of all sorted sets would let them pass."""
+    """The one check of all sorted sets would let them pass; RQ's set of queues is no key of a script."""
     sources = [path for kind in ("lua", "py") for path in Path(worker.__file__).parent.rglob(f"*.{kind}")]
-    makes = re.compile(r"\.(?:sadd|smove|s\w+store)\(|['\"](?:SADD|SMOVE|S\w+STORE)['\"]")
+    makes = re.compile(
+        r"\.(?:sadd|smove|s\w+store)\(|['\"](?:SADD|SMOVE|S\w+STORE)['\"](?!, Queue\.redis_queues_keys)"
+    )
     assert not [path for path in sources if makes.search(path.read_text())]
