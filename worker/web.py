@@ -25,6 +25,7 @@ from typing import Any
 import gevent
 from gunicorn.glogging import Logger
 
+from worker import http_server
 from worker.core import logs
 from worker.core.settings import BadStart, Settings
 from worker.policy.file import PolicyInvalid, policy_for
@@ -129,6 +130,7 @@ def post_worker_init(worker: Any) -> None:
     # The parent has no use for the store's client, which would take up 8 MB there.
     from worker.engine import watch
 
+    http_server.use(worker.cfg)
     gc.freeze()
     gc.enable()
     begin = getattr(worker.wsgi, "extensions", {}).get("begin")

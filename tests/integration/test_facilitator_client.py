@@ -358,12 +358,41 @@ def test_logs_contain_no_payload(server: FacilitatorServer, client: HttpFacilita
     with structlog.testing.capture_logs() as lines:
         for _ in range(2):
             client.settle(payload(), REQUIREMENTS)
-        client.verify(payload(), REQUIREMENTS)
+        client.supported()
     assert [line["event"] for line in lines] == ["facilitator.answered"] * 3
     assert [line["code"] for line in lines] == ["insufficient_funds", "", ""]
     text = json.dumps(lines)
     for private in (SECRET, PAYER, PAYEE, "Traceback"):
         assert private not in text
+
+
+def test_only_calls_that_fail_or_take_long_are_logged(server: FacilitatorServer) -> None:
+    """A payment that settles has a line of its own; a call without a clear yes is logged however quick."""
+    steps, times = [0.0], [0.0]
+
+    def clock() -> float:
+        times[0] += steps[0]
+        return times[0]
+
+    client = HttpFacilitator(server.url, clock=clock)
+    with structlog.testing.capture_logs() as lines:
+        client.verify(payload(), REQUIREMENTS)
+        client.settle(payload(), REQUIREMENTS)
+        assert lines == []
+        server.plan("verify", faults.garbage(), faults.refuse("insufficient_funds"), faults.drop(moves=False))
+        for _ in range(3):
+            client.verify(payload(), REQUIREMENTS)
+        steps[0] = 0.5
+        client.settle(payload(2), REQUIREMENTS)
+    client.close()
+    assert [line["event"] for line in lines] == ["facilitator.answered"] * 4
+    assert [(line["operation"], line["status"]) for line in lines] == [
+        ("verify", 200),
+        ("verify", 200),
+        ("verify", None),
+        ("settle", 200),
+    ]
+    assert lines[3]["duration_ms"] >= 1_000
 
 
 def test_static_headers_are_sent(server: FacilitatorServer) -> None:

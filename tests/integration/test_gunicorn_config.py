@@ -30,6 +30,8 @@ def create_app():
         if path == "/slow":
             time.sleep(1.0)
         start("200 OK", [("Content-Type", "text/plain")])
+        if path == "/server":
+            return [start.__self__.__class__.__module__.encode()]
         patched = monkey.is_module_patched("socket") and monkey.is_module_patched("threading")
         return [f"{patched} {environ['wsgi.url_scheme']} {environ['SCRIPT_NAME']}".encode()]
     return app
@@ -77,6 +79,12 @@ def test_runs_under_gevent_and_ignores_forwarded_headers(tmp_path: Path) -> None
     with served(tmp_path) as (_, port):
         forged = {"X-Forwarded-Proto": "https", "X-Forwarded-Ssl": "on", "SCRIPT-NAME": "/x"}
         assert get(port, headers=forged) == (200, "True http ")
+
+
+def test_requests_take_the_short_way(tmp_path: Path) -> None:
+    """The process sends its answers by the worker's own means, not gunicorn's."""
+    with served(tmp_path) as (_, port):
+        assert get(port, "/server") == (200, "worker.http_server")
 
 
 def test_slow_requests_wait_concurrently(tmp_path: Path) -> None:

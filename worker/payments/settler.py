@@ -177,7 +177,9 @@ class Settler:
             if not held():
                 return None
             self.checkpoint("before_settle")
+            asked = time.monotonic()
             answer = self._facilitator.settle(journaled(payload), journaled(lease.requirements.decode()))
+            took = time.monotonic() - asked
         self.checkpoint("after_settle")
         outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
         completed: Reading | None = None
@@ -190,6 +192,7 @@ class Settler:
                 payload,
                 requirements=lease.requirements.decode(),
                 contract_ref=lease.contract_ref,
+                settle_ms=round(took * 1_000),
             ).reading
         elif isinstance(outcome, SettlementRefused):
             self._refused_by_facilitator(id, lease, token, outcome.code)
@@ -218,6 +221,7 @@ class Settler:
         *,
         requirements: str = "",
         contract_ref: str = "",
+        settle_ms: int | None = None,
     ) -> SettledReply:
         payment = restore(payload)
         response = self._response(payment, transaction)
@@ -228,7 +232,14 @@ class Settler:
                 id, number, transaction, response, how, sent=sent, contract_ref=contract_ref
             )
         )
-        log.info("payment.settled", execution_id=id, how=how, transaction=transaction, status=reply.answer)
+        log.info(
+            "payment.settled",
+            execution_id=id,
+            how=how,
+            transaction=transaction,
+            status=reply.answer,
+            settle_ms=settle_ms,
+        )
         self._queued(id, reply.answer, reply.lane)
         return reply
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from tests.engine import in_thread
 from tests.fakes.paid_door import BALANCE, Crash, Deal, PaidDoor, asked
@@ -40,6 +41,18 @@ def payment(paid_door: PaidDoor, id: str, number: int | None = None) -> Payment:
     found = paid_door.money(id).payment(number)
     assert found is not None
     return found
+
+
+def test_one_line_says_how_a_payment_settled(paid_door: PaidDoor) -> None:
+    """It has the transaction and how long the facilitator took."""
+    deal = paid_door.deal()
+    id = sealed(paid_door, deal)
+    with capture_logs() as lines:
+        paid_door.settle(id)
+    (line,) = lines
+    assert line["event"] == "payment.settled" and line["execution_id"] == id
+    assert line["transaction"] == payment(paid_door, id).transaction and line["how"] == "facilitator"
+    assert isinstance(line["settle_ms"], int)
 
 
 def test_unanswered_settle_is_repeated_after_one_second(paid_door: PaidDoor) -> None:

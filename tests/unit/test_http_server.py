@@ -1,0 +1,249 @@
+"""The web process reads and writes HTTP as gunicorn does, byte for byte."""
+
+from __future__ import annotations
+
+import random
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from gunicorn import util
+from gunicorn.config import Config
+from gunicorn.http import message, parser, wsgi
+from gunicorn.http.unreader import IterUnreader
+
+from worker import http_server
+
+PEER = ("127.0.0.1", 5555)
+NAMES = [
+    "Host",
+    "content-type",
+    "Content-Length",
+    "X-Contract-ID",
+    "PAYMENT-SIGNATURE",
+    "Connection",
+    "Expect",
+    "X_Under",
+    "Transfer-Encoding",
+    "Na me",
+    "",
+    "\xdf",
+    "!#$%&'*+-.^`|~",
+    "A:B",
+    " X",
+    "X ",
+    "\x00",
+]
+VALUES = [
+    "",
+    "5",
+    " padded\t ",
+    "100-continue",
+    "chunked",
+    "a\tb",
+    "\x7f",
+    "a\x00b",
+    "\xe9\x85",
+    "\xa0x\xa0",
+    "a\rb",
+    "a\nb",
+    ":",
+    "x" * 60,
+    "x" * 100,
+    "close",
+]
+
+
+def config(**changed: Any) -> Config:
+    made = Config()
+    small = {"limit_request_fields": 6, "limit_request_field_size": 80, "secure_scheme_headers": {}}
+    for name, value in (small | changed).items():
+        made.set(name, value)
+    return made
+
+
+def read(kind: Any, cfg: Config, head: bytes) -> Any:
+    try:
+        asked = kind(cfg, IterUnreader(iter([head])), PEER)
+    except Exception as refused:
+        return type(refused), str(refused)
+    try:
+        body = asked.body.read()
+    except Exception as broken:
+        body = str(broken)
+    fields = asked.method, asked.uri, asked.version, asked.headers, asked.scheme, asked.should_close()
+    return *fields, asked._expected_100_continue, type(asked.body.reader), body
+
+
+def compared(cfg: Config, head: bytes) -> Any:
+    expected = read(message.Request, cfg, head)
+    assert read(http_server.Request, cfg, head) == expected, head
+    return expected
+
+
+def test_ordinary_headers_are_read_without_gunicorn() -> None:
+    """Nothing is left over for the slow way, or nothing would be gained."""
+    head = b"POST /x HTTP/1.1\r\nHost: a:1\r\nContent-Type: a/b\r\nX-A:  1 \r\nContent-Length: 2\r\n\r\nab"
+    asked = http_server.Request(config(), IterUnreader(iter([head])), PEER)
+    assert asked._ordinary(b"X-A:  1 ") == [("X-A", "1")]
+    assert asked.headers[2] == ("X-A", "1") and asked.body.read() == b"ab"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"header_map": "refuse"},
+        {"header_map": "dangerous"},
+        {"permit_obsolete_folding": True, "strip_header_spaces": True},
+        {"secure_scheme_headers": {"X-CONTRACT-ID": "https"}, "forwarded_allow_ips": "*"},
+    ],
+)
+def test_every_head_is_read_or_refused_as_by_gunicorn(changed: dict[str, Any]) -> None:
+    """Also duplicates, folded lines, control characters, bare line ends and what exceeds a limit."""
+    chance, cfg = random.Random(1), config(**changed)
+    accepted = 0
+    for _ in range(6_000):
+        lines = [f"{chance.choice(NAMES)}:{chance.choice(VALUES)}" for _ in range(chance.randrange(8))]
+        if chance.random() < 0.5:
+            lines = [f"{name}: {chance.choice(VALUES[:6])}" for name in chance.sample(NAMES[:6], 3)]
+        if chance.random() < 0.1:
+            lines.insert(chance.randrange(len(lines) + 1), chance.choice(["", " folded", "\tfolded", "none"]))
+        fields = "\r\n".join(lines)
+        head = f"GET / HTTP/1.{int(chance.random() < 0.9)}\r\n{fields}\r\n\r\nabcdefgh"
+        accepted += len(compared(cfg, head.encode("latin-1"))) > 2
+    assert accepted > 1_000
+
+
+def test_limits_are_those_of_gunicorn() -> None:
+    """A line or a count at the limit is read, one more is refused."""
+    cfg = config()
+    for size in range(70, 90):
+        compared(cfg, b"GET / HTTP/1.1\r\nA: %b\r\n\r\n" % (b"x" * size))
+    for count in range(1, 9):
+        found = compared(cfg, b"GET / HTTP/1.1\r\n%b\r\n" % (b"A: b\r\n" * count))
+        assert (len(found) > 2) == (count <= 6)
+
+
+def asked(method: str = "GET", version: tuple[int, int] = (1, 1), closes: bool = False) -> Any:
+    return SimpleNamespace(method=method, version=version, should_close=lambda: closes)
+
+
+class Wire:
+    """A client's socket."""
+
+    def __init__(self) -> None:
+        self.sent: list[bytes] = []
+
+    def sendall(self, data: bytes) -> None:
+        self.sent.append(bytes(data))
+
+
+def written(kind: Any, request: Any, status: str, headers: Any, pieces: list[Any]) -> tuple[Any, list[bytes]]:
+    wire = Wire()
+    answer = kind(request, wire, config())
+    try:
+        answer.start_response(status, headers)
+        for piece in pieces:
+            answer.write(piece)
+        answer.close()
+    except Exception as refused:
+        return (type(refused), str(refused)), wire.sent
+    return (answer.sent, answer.should_close(), answer.response_length, answer.headers_sent), wire.sent
+
+
+LENGTHS = [None, "0", "2", "5", "999"]
+HEADERS: list[Any] = [
+    [],
+    [("X-A", " b\t")],
+    [("Connection", "close"), ("Keep-Alive", "1"), ("TE", "x")],
+    [("Connection", "upgrade"), ("Upgrade", "websocket")],
+    [("X-A", "a\r\nX-B: c")],
+    [("X-A", "a\nb")],
+    [("X A", "b")],
+    [("X-A:", "b")],
+    [("", "b")],
+    [("X-A", 5)],
+    [(5, "b")],
+    [("X-A", "\u20ac")],
+    [("X-A", "\xe9")],
+    [(b"X-A", "b")],
+    [("Set-Cookie", "a"), ("set-cookie", "b")],
+]
+
+
+@pytest.mark.parametrize("status", ["200 OK", "204 No Content", "304 Not Modified", "402 Payment Required"])
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_every_answer_has_the_bytes_of_gunicorn(
+    status: str, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever its headers and its length, whole or in pieces; a bad header is refused as by gunicorn."""
+    monkeypatch.setattr(util, "http_date", lambda second=0: "Thu, 01 Jan 1970 00:00:00 GMT")
+    http_server._date.cache_clear()
+    bodies: list[list[Any]] = [[], [b""], [b"hello"], [b"he", b"llo"], [b"hello", b"more"], ["text"], [b"he"]]
+    for request in (asked(method), asked(method, (1, 0), True), asked(method, closes=True)):
+        for length in LENGTHS:
+            for extra in HEADERS:
+                headers = [*extra, ("Content-Type", "a/b")]
+                headers += [("Content-Length", length)] if length is not None else []
+                for pieces in bodies:
+                    given = request, status, headers, pieces
+                    expected, sent = written(wsgi.Response, *given)
+                    found, received = written(http_server.Answer, *given)
+                    assert (found, b"".join(received)) == (expected, b"".join(sent)), given
+    http_server._date.cache_clear()
+
+
+def test_a_short_answer_leaves_in_one_piece() -> None:
+    """Two pieces are two calls here and two packets on the way; a long body is not copied."""
+    for size, pieces in ((5, 1), (64 << 10, 1), ((64 << 10) + 1, 2)):
+        headers = [("Content-Length", str(size))]
+        _, sent = written(http_server.Answer, asked(), "200 OK", headers, [b"x" * size])
+        assert len(sent) == pieces
+
+
+def test_no_second_head_follows_a_failed_one() -> None:
+    """Part of it may be on the wire."""
+
+    class Broken(Wire):
+        def sendall(self, data: bytes) -> None:
+            raise OSError("reset")
+
+    answer = http_server.Answer(asked(), Broken(), config())
+    answer.start_response("200 OK", [("Content-Length", "2")])
+    with pytest.raises(OSError, match="reset"):
+        answer.write(b"ab")
+    assert answer.headers_sent
+
+
+def test_the_date_moves_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made once a second, and is that of the second."""
+    dates = []
+    for second in (0.0, 0.9, 1.0):
+        monkeypatch.setattr(time, "time", lambda second=second: second)
+        _, sent = written(http_server.Answer, asked(), "200 OK", [("Content-Length", "1")], [b"x"])
+        dates.append(sent[0].partition(b"Date: ")[2].partition(b"\r\n")[0])
+    assert dates == [b"Thu, 01 Jan 1970 00:00:00 GMT"] * 2 + [b"Thu, 01 Jan 1970 00:00:01 GMT"]
+
+
+def test_settings_are_as_they_were() -> None:
+    """Each setting has the value that it had; what is computed from them is still computed."""
+    cfg, same = config(), config()
+    before = parser_parts()
+    try:
+        http_server.use(cfg)
+        for name in same.settings:
+            if name not in ("worker_class",):
+                assert repr(getattr(cfg, name)) == repr(getattr(same, name)), name
+    finally:
+        restore(before)
+
+
+def parser_parts() -> tuple[Any, ...]:
+    parts = parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper
+    return parts
+
+
+def restore(parts: tuple[Any, ...]) -> None:
+    parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper = parts
