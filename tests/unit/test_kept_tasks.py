@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import secrets
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from worker.contracts.book import Contract, ContractMemory
+from worker.contracts.book import Contract, ContractMemory, memory_of
+from worker.contracts.terms import parse_terms
 from worker.core.states import Lane, Phase, State
 from worker.doors.kept_answers import KeptAnswers, ShownTask
 from worker.engine.record import Execution
@@ -89,17 +93,71 @@ def test_answers_rendered_at_the_same_time_count_once() -> None:
     assert [shown(answers, found, body) for body in (b"a", b"b")] == [b"a", b"a"]
 
 
-def test_remembered_contracts_are_bounded_by_their_bytes() -> None:
+def contract(ref: str, document: dict[str, Any]) -> Contract:
+    text = json.dumps(document, ensure_ascii=False)
+    return Contract(ref, text, parse_terms(document), ref, 1, None)
+
+
+def test_remembered_contracts_are_bounded_by_their_memory() -> None:
     """A contract that is read again counts once; a newer state of a forgotten one is not remembered."""
-    terms: Any = None
-    one, other = (Contract(ref, {"version": "HIRE/1.0"}, terms, ref, 1, None) for ref in ("one", "other"))
-    memory = ContractMemory(most_bytes=10)
+    one, other = contract("one", document()), contract("other", document())
+    memory = ContractMemory(memory_of(one) + memory_of(other) - 1)
     for _ in range(3):
-        memory.add(one, 6)
+        memory.add(one)
     assert memory.get("one") is one
     memory.renew(replace(one, execution="x"))
     renewed = memory.get("one")
     assert renewed is not None and renewed.execution == "x"
-    memory.add(other, 6)
+    memory.add(other)
     memory.renew(one)
     assert memory.get("one") is None and memory.get("other") is other
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {},
+        {"description": "\U0001f600" * 5_000},
+        {"input_schema": {"properties": {f"f{at}": {"type": "string"} for at in range(20)}}},
+        {"input_schema": {"x": [[] for _ in range(3_000)]}},
+        {"input_schema": {"x": [{"a": at} for at in range(3_000)]}},
+        {"output_schema": {str(at): at + 1_000 for at in range(3_000)}},
+        {"output_schema": {"x": [chr(9_000 + at) * 2 for at in range(3_000)]}},
+    ],
+    ids=["plain", "emoji", "schema", "lists", "objects", "names", "texts"],
+)
+def test_a_contract_takes_no_more_memory_than_is_counted(part: dict[str, Any]) -> None:
+    """Whatever a seeker writes, the contracts that a process keeps stay within their share."""
+    text = json.dumps(document(**part), ensure_ascii=False)
+    parse_terms(json.loads(text))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        # As from the store: nothing is shared with other contracts.
+        own = text.encode().decode()
+        kept = Contract("r" * 60 + str(before), own, parse_terms(json.loads(own)), "h", before, None)
+        taken = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert len(text) < taken <= memory_of(kept)
+
+
+def document(**task: Any) -> dict[str, Any]:
+    """A contract with these parts of its task."""
+    wallet = "0x" + "ab" * 20
+    return {
+        "version": "HIRE/1.0",
+        "contract_id": f"ctr_{secrets.token_hex(13)}",
+        "created_at": "2026-01-01T00:10:00Z",
+        "parties": {
+            "seeker": {"agent_id": "s", "wallet": wallet},
+            "worker": {"agent_id": "w", "wallet": wallet},
+        },
+        "task": {"description": "d", **task},
+        "terms": {
+            "price": {"amount": "0.01", "currency": "USDC", "network": "base"},
+            "deadline": "2026-01-02T00:00:00Z",
+            "payment_trigger": "on_delivery",
+            "platform_fee": {"percentage": 1, "wallet": wallet},
+        },
+    }

@@ -14,6 +14,7 @@ from eth_utils import to_checksum_address
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from worker.core import evm
 from worker.core.evm import is_address, is_bytes32, keccak
 from worker.x402.networks import BASE, BASE_SEPOLIA, find_network, resolve_network
 from worker.x402.typed_data import (
@@ -90,6 +91,13 @@ def oracle(domain: Domain, struct: Struct, values: dict[str, Any]) -> bytes:
 def test_keccak_is_not_sha3() -> None:
     """The empty input has the hash that Ethereum defines."""
     assert keccak(b"").hex() == "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
+
+
+@given(data=st.binary(max_size=500))
+@settings(deadline=None)
+def test_keccak_is_the_same_from_both_packages(data: bytes) -> None:
+    """What is hashed in C has the hash of the package that stands in for it."""
+    assert keccak(data) == evm._portable_keccak()(data) == oracle_keccak(data)
 
 
 def test_eip_712_digest_matches_the_vector() -> None:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
+from sys import getsizeof
 from typing import Any
 
 import redis
@@ -47,8 +48,10 @@ _ENTRY_BYTES = 1_000
 SHELTER_US = 600 * 1_000_000
 # Characters of the ids whose hashes a process keeps.
 _KEPT_CHARS = 64 * 1024
-# Documents that a process keeps parsed.
-REMEMBERED_BYTES = 1 << 20
+# Memory of the contracts that a process keeps: some 1,700 usual ones.
+REMEMBERED_BYTES = 6 << 20
+# What the terms of one take besides their text; what a value takes that was parsed, and an object or array.
+_TERMS_BYTES, _VALUE_BYTES, _CONTAINER_BYTES = 1_500, 120, 240
 # Entries dropped to make room for one contract; the largest contract has 128 kB, the smallest about 2.
 _DROPPED_AT_ONCE = 70
 
@@ -78,24 +81,25 @@ class HashMismatch(Problem):
 class Contract:
     """A contract that both parties signed, or the terms of a purchase without one (`is_purchase`).
 
-    `found`: its payment was found on the chain.
-
-    `drafted`: when we signed its draft, if that is still known.
+    `text`: its document as JSON; parsed it takes five times as much memory. `found`: its payment was found
+    on the chain. `drafted`: when we signed its draft, if that is still known.
     """
 
     ref: str
-    document: Mapping[str, Any]
+    text: str
     terms: Terms
     hash: str
     registered: int
     execution: str | None
     found: bool = False
     drafted: int = 0
+    # Whether it was bought at the plain door, where a payment accepts our offer.
+    is_purchase: bool = False
 
     @property
-    def is_purchase(self) -> bool:
-        """Whether it was bought at the plain door, where a payment accepts our offer."""
-        return str(self.document["version"]).startswith(PURCHASE)
+    def document(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.text)
+        return document
 
     @property
     def door(self) -> str:
@@ -113,7 +117,7 @@ SchemaCheck = Callable[[str, Terms, str], None]
 
 
 class ContractMemory:
-    """The contracts that this process read last, bounded by the bytes of their documents."""
+    """The contracts that this process read last, bounded by the memory that they take."""
 
     def __init__(self, most_bytes: int = REMEMBERED_BYTES) -> None:
         self._kept: BoundedCache[Contract] = BoundedCache(most_bytes)
@@ -126,8 +130,17 @@ class ContractMemory:
         if known is not None and known is not contract and known.hash == contract.hash:
             self._kept.replace(contract.ref, contract)
 
-    def add(self, contract: Contract, size: int) -> None:
-        self._kept.add(contract.ref, contract, size)
+    def add(self, contract: Contract) -> None:
+        self._kept.add(contract.ref, contract, memory_of(contract))
+
+
+def memory_of(contract: Contract) -> int:
+    """What a contract takes at most, in bytes: its text, its terms, and what of them stays parsed."""
+    terms, text = contract.terms, contract.text
+    size = _TERMS_BYTES + 2 * getsizeof(text)
+    if any((terms.input_schema, terms.output_schema, terms.webhook, terms.refund_conditions)):
+        size += _VALUE_BYTES * text.count(",") + _CONTAINER_BYTES * (text.count("{") + text.count("["))
+    return size
 
 
 @dataclass
@@ -293,21 +306,30 @@ class ContractBook:
         raw = as_mapping(self.client.hgetall(self.keys.contract(ref)))
         if not raw:
             return None
-        text = unpack_document(raw["document"].decode(), raw["hash"].decode())
-        document = json.loads(text)
-        execution = raw.get("execution")
+        hash, execution = raw["hash"].decode(), raw.get("execution")
+        text, terms, is_purchase = self._immutable(ref, hash, raw["document"])
         contract = Contract(
             ref=ref,
-            document=document,
-            terms=parse_terms(document),
-            hash=raw["hash"].decode(),
+            text=text,
+            terms=terms,
+            hash=hash,
             registered=int(raw["registered"]),
             execution=execution.decode() if execution else None,
             found="found_key" in raw,
             drafted=int(raw.get("drafted", b"0")),
+            is_purchase=is_purchase,
         )
-        self._memory.add(contract, len(text))
+        self._memory.add(contract)
         return contract
+
+    def _immutable(self, ref: str, hash: str, stored: bytes) -> tuple[str, Terms, bool]:
+        """What never changes of a contract: its document and what follows from that."""
+        known = self._memory.get(ref)
+        if known is not None and known.hash == hash:
+            return known.text, known.terms, known.is_purchase
+        text = unpack_document(stored.decode(), hash)
+        document = json.loads(text)
+        return text, parse_terms(document), str(document["version"]).startswith(PURCHASE)
 
     @cached_property
     def _packs(self) -> bool:

@@ -208,7 +208,7 @@ def _with_document(contract: Contract, payment: PaymentPayload) -> dict[str, Any
     # Under a signature that we cannot check, a stranger may name any wallet but not take its identifiers.
     named = "payer" if _proves_payer(payment) else "unproven"
     return {
-        "document": json.dumps(contract.document, ensure_ascii=False, separators=(",", ":")),
+        "document": contract.text,
         "document_hash": contract.hash,
         "drafted_us": contract.terms.created_at,
         "identifier_scope": f"{named}:{payment.authorization.payer}",

@@ -18,6 +18,7 @@ from worker.contracts.book import PURCHASE, Contract, ContractBook
 from worker.contracts.ids import estimated_bits
 from worker.contracts.terms import BEFORE_WORK, CURRENCY, TRIGGER, Listing, parse_terms
 from worker.core.canonical import contract_hash
+from worker.core.json import text_of
 from worker.engine.events import iso
 from worker.x402.windows import longest_validity
 from worker.x402.wire import PAYMENT_IDENTIFIER, PaymentPayload, payment_key
@@ -103,12 +104,13 @@ class PurchaseTerms:
         }
         return Contract(
             ref=ref,
-            document=document,
+            text=text_of(document),
             terms=parse_terms(document),
             hash=contract_hash(document),
             registered=0,
             execution=None,
             drafted=drafted,
+            is_purchase=True,
         )
 
 
@@ -137,8 +139,9 @@ def without_secret(payment: PaymentPayload) -> PaymentPayload:
 
 def shows_secret(contract: Contract, payment: PaymentPayload) -> bool:
     """Whether a payment carries the secret identifier that the purchase was made with."""
-    known, identifier = str(contract.document.get("identifier", "")), secret_of(payment)
-    return bool(known and identifier) and hmac.compare_digest(known, _digest(identifier))
+    identifier = secret_of(payment)
+    known = str(contract.document.get("identifier", "")) if identifier else ""
+    return bool(known) and hmac.compare_digest(known, _digest(identifier))
 
 
 def _digest(text: str) -> str:

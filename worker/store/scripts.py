@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -187,30 +188,45 @@ class Binding:
     def __init__(self, manifest: ScriptManifest, keys: Keys) -> None:
         self._script = manifest.script
         self._parameters = frozenset(manifest.parameters)
-        self._names = [_name(use, keys) for use in manifest.single]
+        names = [_name(use, keys) for use in manifest.single]
+        self._names = [name if isinstance(name, str) else "" for name in names]
+        self._built = [(at, name) for at, name in enumerate(names) if not isinstance(name, str)]
         self._lists = [_list(use, keys) for use in manifest.lists]
-        self._args, self._rest = manifest.args, manifest.rest
+        self._args, self._rest = _getter(manifest.args), manifest.rest
 
     def __call__(self, values: Mapping[str, Value]) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
         """A caller passes exactly what the manifest names."""
         if values.keys() != self._parameters:
             wrong = sorted(values.keys() ^ self._parameters)
             raise BadManifest(f"{self._script}: arguments that are missing or not in the manifest: {wrong}")
-        lists = [each(values) for each in self._lists]
-        names = [name if isinstance(name, str) else name(values) for name in self._names]
-        args: list[Any] = [*(len(found) for found in lists), *(values[name] for name in self._args)]
-        rest: Any = values[self._rest] if self._rest else ()
-        return (*names, *(name for found in lists for name in found)), (*args, *rest)
+        names = self._names.copy()
+        for at, build in self._built:
+            names[at] = build(values)
+        args: Any = self._args(values)
+        if self._lists:
+            lists = [each(values) for each in self._lists]
+            names.extend(name for found in lists for name in found)
+            args = (*map(len, lists), *args)
+        return tuple(names), (*args, *values[self._rest]) if self._rest else args  # type: ignore[misc]
+
+
+def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What takes these values from a mapping."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda values: tuple(values[name] for name in names)
 
 
 def _name(use: KeyUse, keys: Keys) -> str | Callable[[Mapping[str, Any]], str]:
     """A key's name, or what builds it from the values that a caller passes."""
     if use.built_by_caller:
-        local = use.local.lower()
-        return lambda values: values[local]
+        return itemgetter(use.local.lower())
     key, of = getattr(keys, use.name), use.of
     if use.entry:
         return str(key(use.entry))
+    if len(of) == 1:
+        [name] = of
+        return lambda values: key(values[name])
     return (lambda values: key(*(values[name] for name in of))) if of else str(key)
 
 

@@ -6,17 +6,14 @@ module turns values into the 32 bytes to sign; signing and recovery happen elsew
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
-from worker.core.bounded_cache import keep_by_length
 from worker.core.evm import checksum_address, is_address, is_bytes32, keccak
 
 UINT256_MAX = 2**256 - 1
-# Characters of the texts whose hashes a process keeps.
-_KEPT_CHARS = 32 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Domain:
     verifying_contract: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Struct:
     """A named EIP-712 type: its fields in the order in which they are hashed."""
 
@@ -39,6 +36,15 @@ class Struct:
     def encode_type(self) -> bytes:
         """Return the type's encoding, for example `Mail(address from,string text)`."""
         return f"{self.name}({','.join(f'{kind} {field}' for field, kind in self.fields)})".encode()
+
+    @cached_property
+    def type_hash(self) -> bytes:
+        return keccak(self.encode_type())
+
+    @cached_property
+    def encoders(self) -> tuple[tuple[str, Callable[[Any], bytes | None]], ...]:
+        """How each field is encoded; None is the answer to a value of another type."""
+        return tuple((field, _ENCODERS.get(kind, _unknown)) for field, kind in self.fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,11 +123,14 @@ def digest(domain: Domain, struct: Struct, values: Mapping[str, Any]) -> bytes:
 
 def hash_struct(struct: Struct, values: Mapping[str, Any]) -> bytes:
     """Return EIP-712's hashStruct of these values."""
-    parts = [_type_hash(struct)]
-    for field, kind in struct.fields:
+    parts = [struct.type_hash]
+    for field, encode in struct.encoders:
         if field not in values:
             raise ValueError(f"{struct.name} has no value for {field}")
-        parts.append(_encode(kind, values[field], field))
+        part = encode(values[field])
+        if part is None:
+            raise ValueError(f"{field} is not a {dict(struct.fields)[field]}")
+        parts.append(part)
     return keccak(b"".join(parts))
 
 
@@ -136,24 +145,29 @@ def domain_separator(domain: Domain) -> bytes:
     return hash_struct(Struct("EIP712Domain", tuple(fields)), values)
 
 
-@keep_by_length(_KEPT_CHARS)
-def _text_hash(text: str) -> bytes:
-    """Networks, addresses and URLs are the same in many statements."""
-    return keccak(text.encode("utf-8"))
+def _address(value: Any) -> bytes | None:
+    return bytes(12) + bytes.fromhex(value[2:]) if is_address(value) else None
 
 
-@lru_cache(maxsize=64)
-def _type_hash(struct: Struct) -> bytes:
-    return keccak(struct.encode_type())
+def _bytes32(value: Any) -> bytes | None:
+    return bytes.fromhex(value[2:]) if is_bytes32(value) else None
 
 
-def _encode(kind: str, value: Any, field: str) -> bytes:
-    if kind == "string" and isinstance(value, str):
-        return _text_hash(value)
-    if kind == "uint256" and type(value) is int and 0 <= value <= UINT256_MAX:
-        return value.to_bytes(32, "big")
-    if kind == "address" and is_address(value):
-        return bytes(12) + bytes.fromhex(value[2:])
-    if kind == "bytes32" and is_bytes32(value):
-        return bytes.fromhex(value[2:])
-    raise ValueError(f"{field} is not a {kind}")
+def _string(value: Any) -> bytes | None:
+    return keccak(value.encode("utf-8")) if isinstance(value, str) else None
+
+
+def _uint256(value: Any) -> bytes | None:
+    return value.to_bytes(32, "big") if type(value) is int and 0 <= value <= UINT256_MAX else None
+
+
+def _unknown(_: Any) -> None:
+    """For a type that we do not encode."""
+
+
+_ENCODERS: dict[str, Callable[[Any], bytes | None]] = {
+    "address": _address,
+    "bytes32": _bytes32,
+    "string": _string,
+    "uint256": _uint256,
+}

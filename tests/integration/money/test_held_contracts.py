@@ -271,7 +271,7 @@ def test_contract_signing_time_prefers_our_clock() -> None:
         (created - 1, created - 1),
         (created + 1, created),
     ):
-        contract = Contract("r", document, terms, "h", registered=0, execution=None, drafted=drafted)
+        contract = Contract("r", "{}", terms, "h", registered=0, execution=None, drafted=drafted)
         assert contract.signed_us == signed
 
 
