@@ -287,6 +287,10 @@ class ContractBook:
         refs = self.refs(contract_id)
         return self._memory.get(refs[0]) if len(refs) == 1 else None
 
+    def remembers(self, ref: str) -> bool:
+        """Whether this process has read this contract or purchase lately."""
+        return self._memory.get(ref) is not None
+
     def learn(self, contract: Contract) -> None:
         """Remembers what became of a remembered contract."""
         self._memory.renew(contract)

@@ -19,11 +19,12 @@ from worker.core.ids import is_id
 from worker.engine.listing import Filter
 from worker.engine.load import Load
 from worker.engine.record import Execution
-from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, without_secret
+from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, signed_us, without_secret
 from worker.hiring.refusals import no_task, result_expired, tell_of_money
 from worker.hiring.service import Hiring, expect_payment, signed_by_payer
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.task import PaymentRequired, Task, TaskInput
+from worker.payments.ledger import FAR_US
 from worker.payments.payment import PaymentState
 from worker.x402.offer import Offer
 from worker.x402.sign_in import SIGN_IN_HEADER
@@ -67,13 +68,15 @@ class Buying:
         """The 402 for a request without a payment; without a body there is nothing to check."""
         conditions = self.hiring.conditions
         capability = self._sold(name)
-        load = conditions.current_load(capability)
-        # A price by input is at most this; the maximum is also what an empty probe is quoted.
-        contract = self.terms.offered(capability, capability.price, load.at)
+        # A price by input is at most the capability's, which is also what an empty probe is quoted.
         if body is None:
+            load = conditions.current_load(capability)
+            contract = self.terms.offered(capability, capability.price, load.at)
             conditions.check_working(load)
         else:
-            facts = conditions.read_facts(contract, capability)
+            facts = conditions.purchase_facts(capability)
+            load = facts.load
+            contract = self.terms.offered(capability, capability.price, load.at)
             conditions.check_admission(contract, capability, body, facts, network)
             conditions.webhook_targets(contract, webhook_url)
             price = conditions.author_check(capability, body, "", network)
@@ -96,16 +99,22 @@ class Buying:
         payment = read_any_payment(headers, self.hiring.conditions.network)
         if payment is None:
             raise self.quote(name, body, webhook_url, network)
-        ref = self.hiring.book.purchase_ref(payment_key(payment))
-        for _ in range(_TRIES):
+        book = self.hiring.book
+        ref = book.purchase_ref(payment_key(payment))
+        try:
+            capability = self._sold(name)
+        except Problem:  # it may have been sold when this payment bought it
             known = self._known(ref)
             if known is not None:
                 return self._from_record(known, name, body, payment, headers)
-            try:
-                task = self._sell(name, body, payment, headers, webhook_url, network)
-            except NotFound:  # it may have been sold when this payment bought it
-                self.hiring.refuse_expired((ref,), headers)
-                raise
+            self.hiring.refuse_expired((ref,), headers)
+            raise
+        for tried in range(_TRIES):
+            # Most payments are new, which the facts tell in a round trip that is needed anyway.
+            known = self._known(ref) if tried or book.remembers(ref) else None
+            if known is not None:
+                return self._from_record(known, name, body, payment, headers)
+            task = self._sell(capability, ref, body, payment, headers, webhook_url, network)
             if task is not None:
                 return task
         raise Unavailable(
@@ -183,7 +192,7 @@ class Buying:
 
     def _offer(self, contract: Contract, capability: Capability, load: Load) -> Offer:
         """The offer as a 402 shows it."""
-        return self._shown(capability, self._bare_offer(contract, capability, load))
+        return self._shown(capability, self._bare_offer(contract, capability, load), load)
 
     def _bare_offer(self, contract: Contract, capability: Capability, load: Load) -> Offer:
         """The offer that payments are compared with."""
@@ -196,35 +205,43 @@ class Buying:
             network_word=None,
         )
 
-    def _shown(self, capability: Capability, offer: Offer) -> Offer:
-        return self.advertise(capability, replace(offer, extensions=self.sign_ins.extension()))
+    def _shown(self, capability: Capability, offer: Offer, load: Load) -> Offer:
+        return self.advertise(capability, replace(offer, extensions=self.sign_ins.extension(load.at)))
 
     def _sell(
         self,
-        name: str,
+        capability: Capability,
+        ref: str,
         body: TaskInput,
         payment: PaymentPayload,
         headers: Mapping[str, str],
         webhook_url: str | None,
         network: str,
     ) -> Task | None:
-        """Refuses, issues a 402, or claims; None if a copy of the request won."""
+        """Refuses, issues a 402, or claims; None if a copy of the request won: the record has the answer."""
         conditions = self.hiring.conditions
-        capability = self._sold(name)
-        load = conditions.current_load(capability)
-        open_terms = self.terms.offered(capability, capability.price, load.at)
-        window_s = conditions.time_left(open_terms, capability, load).max_timeout_s
-        contract = self.terms.accepted(capability, capability.price, load.at, payment, window_s)
+        window_s = conditions.purchase_window_s(capability)
         # Until a signature proves it, the payer is an unverified claim without a budget of its own.
         proven = signed_by_payer(payment, conditions.network)
-        wallet = contract.terms.seeker_wallet if proven else ""
-        named = contract if proven else open_terms
-        facts = conditions.read_facts(named, capability, payment_key(payment))
-        if facts.bought is not None and facts.bought.contract_ref == contract.ref:
+        wallet = payment.authorization.payer if proven else ""
+        facts = conditions.purchase_facts(
+            capability,
+            ref=ref,
+            key=payment_key(payment),
+            payer=wallet,
+            signed_us=min(FAR_US, signed_us(payment.authorization.valid_before, window_s)),
+        )
+        if facts.executed:
+            return None
+        if facts.bought is not None and facts.bought.contract_ref == ref:
             raise result_expired(facts.bought)
-        conditions.check_admission(named, capability, body, facts, network)
-        if not proven:
+        load = facts.load
+        open_terms = self.terms.offered(capability, capability.price, load.at)
+        contract = self.terms.accepted(capability, capability.price, load.at, payment, window_s)
+        named = contract if proven else open_terms
+        if conditions.may_have_paid(contract):
             conditions.check_not_held(contract, capability)
+        conditions.check_admission(named, capability, body, facts, network)
         hooks = conditions.webhook_targets(contract, webhook_url)
         price = conditions.author_check(capability, body, wallet, network)
         if price != capability.price:
@@ -233,12 +250,12 @@ class Buying:
         offer = self._bare_offer(open_terms, capability, load)
         in_full = read_payment(headers, offer.requirements()) or payment
         try:
-            expect_payment(in_full, offer, load.at)
+            expect_payment(in_full, offer, load.at, proven=proven)
             conditions.check_hosts(hooks, webhook_url)
             stored = _as_stored(in_full, offer)
             return self.hiring.claim(contract, capability, body, offer, stored, hooks, load)
         except PaymentRequired as refused:
-            refused.offer = self._shown(capability, refused.offer)
+            refused.offer = self._shown(capability, refused.offer, load)
             raise
 
 

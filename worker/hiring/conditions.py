@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from worker.capabilities.declare import Capability
 from worker.contracts.book import CLOCKS_DIFFER_US, Contract
+from worker.core.amounts import to_atomic
 from worker.core.errors import BadRequest, InvalidInput, Problem, Unavailable
 from worker.core.states import Lane
 from worker.delivery.outbound import TimedOut
@@ -20,7 +21,7 @@ from worker.hiring.task import TaskInput
 from worker.payments.budget import UnpaidWorkBudget
 from worker.payments.comparison import ComparisonMark
 from worker.payments.facts import Facts, FactsReader
-from worker.payments.ledger import ANY_QUEUE
+from worker.payments.ledger import ANY_QUEUE, FAR_US
 from worker.x402.networks import Network
 from worker.x402.offer import Offer
 from worker.x402.windows import (
@@ -101,10 +102,37 @@ class PaymentConditions:
             key=key,
         )
 
+    def purchase_facts(
+        self,
+        capability: Capability,
+        *,
+        ref: str = "",
+        key: str = "",
+        payer: str = "",
+        signed_us: int = FAR_US,
+    ) -> Facts:
+        """The same for a purchase without a contract, whose terms begin at the time of these facts.
+
+        `payer`: '' unless the payment's signature proves it.
+        """
+        return self.facts.of_purchase(
+            capability.name,
+            lane_of(capability),
+            ref=ref,
+            price=to_atomic(capability.price),
+            payer=payer,
+            signed_us=signed_us,
+            longest_us=_longest_us(self.purchase_window_s(capability)),
+            key=key,
+        )
+
+    def purchase_window_s(self, capability: Capability) -> int:
+        """The payment window of a purchase without a contract, which promises no latency."""
+        return payment_window(Window(int(capability.time_limit)), self.rules)
+
     def longest_us(self, contract: Contract, capability: Capability) -> int:
         """Longest time after its claim that an authorization for this contract may still land."""
-        window = payment_window(_window(contract, capability), self.rules)
-        return longest_validity(window) * 1_000_000 + CLOCKS_DIFFER_US
+        return _longest_us(payment_window(_window(contract, capability), self.rules))
 
     def check_input(self, capability: Capability, body: TaskInput) -> None:
         """Refuses input that is not JSON or does not match the capability's own schema."""
@@ -239,6 +267,10 @@ class PaymentConditions:
         """Checks whether work and settlement fit into the time left."""
         window = _window(contract, capability)
         return offer_window(load.at, load.wait_us // 1_000_000, window, self.rules)
+
+
+def _longest_us(window_s: int) -> int:
+    return longest_validity(window_s) * 1_000_000 + CLOCKS_DIFFER_US
 
 
 def _window(contract: Contract, capability: Capability) -> Window:

@@ -11,18 +11,20 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from worker.capabilities.declare import Capability
 from worker.contracts.book import PURCHASE, Contract, ContractBook
 from worker.contracts.ids import estimated_bits
-from worker.contracts.terms import BEFORE_WORK, CURRENCY, TRIGGER, Listing, parse_terms
+from worker.contracts.terms import BEFORE_WORK, CURRENCY, TRIGGER, Listing, Terms, parse_terms
 from worker.core.canonical import contract_hash
 from worker.core.json import text_of
 from worker.engine.events import iso
 from worker.x402.windows import longest_validity
 from worker.x402.wire import PAYMENT_IDENTIFIER, PaymentPayload, payment_key
 
+_VERSION = f"{PURCHASE}2"
 # Latest end of work that is paid before it starts.
 LIFE_US = 24 * 3600 * 1_000_000
 # Work that is paid afterwards expires with its authorization, and so do failed payments.
@@ -39,79 +41,96 @@ class PurchaseTerms:
     listing: Callable[[], Listing]
 
     def offered(self, capability: Capability, price: str, now_us: int) -> Contract:
-        """The current offer to anybody; never stored."""
-        return self._terms(capability, price, now_us, "", "-", {}, drafted=now_us)
+        """The current offer to anybody; never stored, so it is made without its document's hash."""
+        terms = replace(
+            _lasting_terms(self._sold(capability, price)), created_at=now_us, deadline=now_us + LIFE_US
+        )
+        return Contract(
+            "", "{}", terms, "", registered=0, execution=None, drafted=now_us, is_purchase=True
+        )
 
     def accepted(
         self, capability: Capability, price: str, now_us: int, payment: PaymentPayload, window_s: int
     ) -> Contract:
         """The purchase that this payment makes."""
+        sold, payer = self._sold(capability, price), payment.authorization.payer
         identifier = secret_of(payment)
-        digest = {"identifier": _digest(identifier)} if identifier else {}
         key = payment_key(payment)
         token = derived_token(identifier, key) if identifier else f"tok_{secrets.token_hex(20)}"
         # A later end is refused, but only once the offer is known; the end may be any 256-bit number.
         latest_s = now_us // 1_000_000 + longest_validity(window_s) + 1
         ends_s = min(payment.authorization.valid_before, latest_s)
-        # Clients count the window from the moment of signing.
-        signed_s = ends_s - window_s
         lasts_us = max(ends_s * 1_000_000 - now_us, window_s * 1_000_000)
-        before_work = self.listing().capabilities[capability.name].settle == BEFORE_WORK
-        return self._terms(
-            capability,
-            price,
-            now_us,
-            payment.authorization.payer,
-            token,
-            digest,
-            ref=self.book.purchase_ref(key),
-            drafted=max(1, signed_s * 1_000_000),
-            life_us=LIFE_US if before_work else lasts_us + MARGIN_US,
+        deadline = now_us + (LIFE_US if sold.settle == BEFORE_WORK else lasts_us + MARGIN_US)
+        document = _document(sold, capability.description, token, payer, now_us, deadline)
+        if identifier:
+            document["identifier"] = _digest(identifier)
+        terms = replace(
+            _lasting_terms(sold),
+            contract_id=token,
+            seeker_wallet=payer,
+            created_at=now_us,
+            deadline=deadline,
         )
-
-    def _terms(
-        self,
-        capability: Capability,
-        price: str,
-        now_us: int,
-        payer: str,
-        token: str,
-        more: dict[str, Any],
-        *,
-        ref: str = "",
-        drafted: int = 0,
-        life_us: int = LIFE_US,
-    ) -> Contract:
-        listing = self.listing()
-        sold = listing.capabilities[capability.name]
-        document = {
-            "version": f"{PURCHASE}2",
-            "contract_id": token,
-            "created_at": iso(now_us),
-            "parties": {
-                "seeker": {"agent_id": "", "wallet": payer},
-                "worker": {"agent_id": listing.agent_id, "wallet": listing.wallet},
-            },
-            "task": {"description": capability.description, "capability": capability.name},
-            "terms": {
-                "price": {"amount": price, "currency": CURRENCY, "network": listing.network},
-                "deadline": iso(now_us + life_us),
-                "payment_trigger": TRIGGER,
-                "settlement": sold.settle,
-                "platform_fee": {"percentage": 0, "wallet": listing.wallet},
-            },
-            **more,
-        }
         return Contract(
-            ref=ref,
-            text=text_of(document),
-            terms=parse_terms(document),
-            hash=contract_hash(document),
+            self.book.purchase_ref(key),
+            text_of(document),
+            terms,
+            contract_hash(document),
             registered=0,
             execution=None,
-            drafted=drafted,
+            drafted=signed_us(ends_s, window_s),
             is_purchase=True,
         )
+
+    def _sold(self, capability: Capability, price: str) -> _Sold:
+        listing = self.listing()
+        settle = listing.capabilities[capability.name].settle
+        return _Sold(capability.name, price, settle, listing.agent_id, listing.wallet, listing.network)
+
+
+class _Sold(NamedTuple):
+    """What many purchases have in common."""
+
+    capability: str
+    price: str
+    settle: str
+    agent_id: str
+    wallet: str
+    network: str
+
+
+@lru_cache(maxsize=256)
+def _lasting_terms(sold: _Sold) -> Terms:
+    """All terms except the token, the payer and the times."""
+    return parse_terms(_document(sold, "", "-", "", 0, 0))
+
+
+def _document(
+    sold: _Sold, description: str, token: str, payer: str, created_us: int, deadline_us: int
+) -> dict[str, Any]:
+    return {
+        "version": _VERSION,
+        "contract_id": token,
+        "created_at": iso(created_us),
+        "parties": {
+            "seeker": {"agent_id": "", "wallet": payer},
+            "worker": {"agent_id": sold.agent_id, "wallet": sold.wallet},
+        },
+        "task": {"description": description, "capability": sold.capability},
+        "terms": {
+            "price": {"amount": sold.price, "currency": CURRENCY, "network": sold.network},
+            "deadline": iso(deadline_us),
+            "payment_trigger": TRIGGER,
+            "settlement": sold.settle,
+            "platform_fee": {"percentage": 0, "wallet": sold.wallet},
+        },
+    }
+
+
+def signed_us(ends_s: int, window_s: int) -> int:
+    """When a payment was signed; clients count the window from that moment."""
+    return max(1, (ends_s - window_s) * 1_000_000)
 
 
 def secret_of(payment: PaymentPayload) -> str:

@@ -355,10 +355,14 @@ class Hiring:
                 raise no_contract()
 
 
-def expect_payment(payment: PaymentPayload, offer: Offer, at_us: int) -> None:
-    """Answers 402 again unless the payment is what was offered and signed by its payer."""
+def expect_payment(payment: PaymentPayload, offer: Offer, at_us: int, *, proven: bool = False) -> None:
+    """Answers 402 again unless the payment is what was offered and signed by its payer.
+
+    `proven`: the caller has found it to be `signed_by_payer`.
+    """
     refusal = mismatch(payment, offer, at_us // 1_000_000)
-    refusal = refusal or signature_mismatch(payment, offer, _recover)
+    if refusal is None and not proven:
+        refusal = signature_mismatch(payment, offer, _recover)
     if refusal is not None:
         raise PaymentRequired.mismatched(offer, refusal, payment)
 

@@ -24,9 +24,10 @@ class SignIns:
     counter: CallCounter
     now: Callable[[], int]
 
-    def extension(self) -> Mapping[str, Any]:
-        """The entry for a 402's extensions."""
-        return {SIGN_IN: self.sign_in.challenge(self.now() // 1_000_000)}
+    def extension(self, now_us: int | None = None) -> Mapping[str, Any]:
+        """The entry for a 402's extensions; a caller that has read the time passes it."""
+        at_us = self.now() if now_us is None else now_us
+        return {SIGN_IN: self.sign_in.challenge(at_us // 1_000_000)}
 
     def wallet(self, header: str) -> str:
         """The wallet that signed, in lower case; raises SignInInvalid."""

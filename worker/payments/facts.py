@@ -12,6 +12,7 @@ from worker.engine.load import Load, LoadMeter
 from worker.payments.budget import Allowance, UnpaidWork
 from worker.payments.money_store import MoneyStore
 from worker.payments.payment import Bought
+from worker.store.scripts import Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Facts:
 
     `held_us`: how long the contract must not be asked for money. `over`: what forbids its wallet another run,
     and for how long (us) in `number`; if nothing does, that is how many executions are counted before it.
-    `bought`: what the request's payment bought, if that is past its retention.
+    `bought`: what the request's payment bought, if that is past its retention. `executed`: whether the
+    store has an execution under this reference.
     """
 
     contract: Contract | None
@@ -29,6 +31,7 @@ class Facts:
     over: bytes = b""
     number: int = 0
     bought: Bought | None = None
+    executed: bool = False
 
     def ahead(self) -> int:
         """How many executions are counted before the wallet's next one; raises UnpaidWork if it must wait."""
@@ -48,9 +51,9 @@ class FactsReader(MoneyStore):
         self, contract: Contract, capability: str, lane: Lane, *, signed_us: int, longest_us: int, key: str
     ) -> Facts:
         """`key`: of the request's payment, or ''. `signed_us`: see `Contract.signed_us`."""
-        known, binding, load, held, over, number = self._scripts.value(
-            "facts",
-            **self.meter.arguments(capability, lane),
+        stored, facts = self._read(
+            capability,
+            lane,
             contract=contract.ref,
             key=key,
             signed=signed_us,
@@ -58,16 +61,42 @@ class FactsReader(MoneyStore):
             longest=longest_us,
             payer=contract.terms.seeker_wallet.lower(),
             price=contract.terms.price,
-            allowance=str(self.allowance),
         )
-        return Facts(
-            _as_stored(contract, known),
-            self.meter.load(lane, load),
-            int(held),
-            over,
-            int(number),
-            Bought.read(binding.decode().split()),
+        return replace(facts, contract=_as_stored(contract, stored))
+
+    def of_purchase(
+        self,
+        capability: str,
+        lane: Lane,
+        *,
+        ref: str,
+        price: int,
+        payer: str,
+        signed_us: int,
+        longest_us: int,
+        key: str,
+    ) -> Facts:
+        """The same for a purchase whose terms are not made yet; `payer` is '' if nothing proves it."""
+        _, facts = self._read(
+            capability,
+            lane,
+            contract=ref,
+            key=key,
+            signed=signed_us,
+            registered=0,
+            longest=longest_us,
+            payer=payer,
+            price=price,
         )
+        return facts
+
+    def _read(self, capability: str, lane: Lane, **asked: Value) -> tuple[Sequence[Any], Facts]:
+        stored, binding, load, held, over, number = self._scripts.value(
+            "facts", **self.meter.arguments(capability, lane), **asked, allowance=str(self.allowance)
+        )
+        bought = Bought.read(binding.decode().split())
+        load_now = self.meter.load(lane, load)
+        return stored, Facts(None, load_now, int(held), over, int(number), bought, executed=bool(stored[1]))
 
 
 def _as_stored(contract: Contract, stored: Sequence[Any]) -> Contract | None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.fakes.paid_worker import PaidWorker
+from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import DoorAnswer, FlaskDoor, Hired, Seeker
 from worker.app import create_app
 
@@ -69,6 +70,26 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
     cost = least(paid_worker, asks, 200)
     assert cost.trips <= 8
     assert cost.commands <= 216
+
+
+def test_paid_purchase(paid_worker: PaidWorker) -> None:
+    """The plain door takes the same trips: its facts tell that the payment has bought nothing yet."""
+    buyers = [PlainBuyer(paid_worker.seeker()) for _ in range(ASKS)]
+    payments = [each.sign() for each in buyers]
+    asks = [
+        lambda each=each, payment=payment: each.send({"do": "ok"}, payment)
+        for each, payment in zip(buyers, payments, strict=True)
+    ]
+    cost = least(paid_worker, asks, 200)
+    assert cost.trips <= 8
+    assert cost.commands <= 216
+
+
+def test_402_of_the_plain_door(paid_worker: PaidWorker) -> None:
+    """One script reads all that decides about the request, whose input is checked."""
+    buyer = PlainBuyer(paid_worker.seeker())
+    buyer.ask({"do": "ok"})
+    assert least(paid_worker, [lambda: buyer.ask({"do": "ok"})] * ASKS, 402).trips <= 1
 
 
 def test_402_of_a_known_contract(paid_worker: PaidWorker) -> None:
