@@ -45,9 +45,7 @@ class PurchaseTerms:
         terms = replace(
             _lasting_terms(self._sold(capability, price)), created_at=now_us, deadline=now_us + LIFE_US
         )
-        return Contract(
-            "", "{}", terms, "", registered=0, execution=None, drafted=now_us, is_purchase=True
-        )
+        return Contract("", "{}", terms, "", registered=0, execution=None, drafted=now_us, is_purchase=True)
 
     def accepted(
         self, capability: Capability, price: str, now_us: int, payment: PaymentPayload, window_s: int
