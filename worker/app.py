@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import redis
 import structlog
-from flask import Flask, Response, g, request
+from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
 from werkzeug.middleware.proxy_fix import ProxyFix
 
@@ -20,7 +19,8 @@ from worker.core.errors import Problem, TooLarge
 from worker.core.logs import begin_request, configure, end_request
 from worker.core.settings import Settings
 from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
-from worker.doors.answers import request_id
+from worker.doors.answers import request_id, this_request
+from worker.doors.application import Application
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
@@ -35,13 +35,15 @@ _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
+# What is known of every request.
+_ID, _BEGAN = "worker.request_id", "worker.began"
 
 
 def create_app(settings: Settings | None = None) -> Flask:
     """The application for these settings, or for the environment's."""
     settings = settings or Settings.load(os.environ)
     configure(settings)
-    app = Flask("worker", static_folder=None)
+    app = Application("worker", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.url_map.strict_slashes = False
     if settings.trusted_proxies:
@@ -99,20 +101,13 @@ def _join_store(parts: Parts) -> None:
             os._exit(_HALT)
 
 
-@dataclass(slots=True)
-class _Frame:
-    """What is known of every request."""
-
-    request_id: str
-    began: float = field(default_factory=time.monotonic)
-
-
 def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.before_request
     def begin() -> None:
-        environ = request.environ
-        g.frame = frame = _Frame(request_id(environ.get("HTTP_X_REQUEST_ID")))
-        begin_request(frame.request_id)
+        environ = this_request().environ
+        environ[_BEGAN] = time.monotonic()
+        environ[_ID] = id = request_id(environ.get("HTTP_X_REQUEST_ID"))
+        begin_request(id)
         if "//" in environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
@@ -124,14 +119,14 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
 
     @app.after_request
     def end(response: Response) -> Response:
-        frame: _Frame = g.frame
-        headers, status = response.headers, response.status_code
-        headers["X-Request-Id"] = frame.request_id
-        headers["X-Content-Type-Options"] = "nosniff"
+        asked = this_request()
+        headers, status, environ = response.headers, response.status_code, asked.environ
+        headers.add("X-Request-Id", environ[_ID])
+        headers.add("X-Content-Type-Options", "nosniff")
         if status == 503:
             # Temporary refusals and transient failures say when to retry.
             headers.setdefault("Retry-After", _RETRY_SECONDS)
-        counts.count(request.endpoint or "unknown", status, time.monotonic() - frame.began)
+        counts.count(asked.endpoint or "unknown", status, time.monotonic() - environ[_BEGAN])
         return response
 
 

@@ -12,7 +12,8 @@ from eth_account import Account
 from eth_account.messages import encode_typed_data
 from x402.schemas import SettleResponse
 
-from worker.x402.headers import MAX_WRITE_CHARS, response_headers
+from worker.core.json import ascii_of
+from worker.x402.headers import MAX_WRITE_CHARS, response_headers, stored_response_headers
 from worker.x402.receipts import (
     REFUND,
     Refund,
@@ -171,3 +172,31 @@ def test_failing_signer_is_reported() -> None:
     """A signature of the wrong length is never returned."""
     with pytest.raises(ValueError, match="65 bytes"):
         sign_receipt(SETTLEMENT, lambda digest: b"\x00" * 64)
+
+
+def test_headers_of_a_stored_outcome_are_those_of_its_document() -> None:
+    """In both dialects, byte for byte, wherever the outcome names a network and whatever it contains."""
+    member = '"network":"eip155:84532"'
+    texts = ["", "x", member, "\\", '\\"', "{" + member, "é\n", "eip155:84532", "},"]
+    networks = ["eip155:84532", "eip155:8453", "base-sepolia", "BASE", "eip155:1", "", member]
+    documents: list[dict[str, Any]] = [
+        settled_response(SETTLEMENT, lambda digest: b"\1" * 65),
+        failed_response("insufficient_funds", "eip155:84532", PAYER),
+        failed_response("insufficient_funds", "base-sepolia"),
+        {},
+        {"extensions": {"network": "eip155:84532"}},
+    ]
+    for text in texts:
+        for network in networks:
+            documents += [
+                {"reason": text, "network": network, "payer": text},
+                {"a": {"network": network, "b": text}, "network": network},
+                {"a": [{"network": network}], "b": text, "network": "eip155:8453"},
+                {"network": network, "a": {"network": network}, text: text},
+                {text: {}, "network": network},
+            ]
+    for document in documents:
+        expected = {**response_headers(document), **response_headers(document, version=1)}
+        assert stored_response_headers(ascii_of(document), document) == expected, document
+    with pytest.raises(ValueError, match="X-PAYMENT-RESPONSE|PAYMENT-RESPONSE"):
+        stored_response_headers(ascii_of({"a": "x" * 8_000}), {"a": "x" * 8_000})

@@ -9,6 +9,7 @@ from typing import Any
 import gevent
 import pytest
 from flask import Flask
+from gunicorn.http.errors import NoMoreData
 from werkzeug.exceptions import RequestEntityTooLarge
 
 from worker.core.errors import BadRequest, TooLarge
@@ -56,6 +57,61 @@ def test_unreadable_body_is_malformed() -> None:
     with app.test_request_context("/", method="POST", data=b"{}"):
         assert raw() == b"{}"
     assert 10 <= bodies.BODY_SECONDS <= 120
+
+
+class Sent:
+    """A body as a server passes it on, which ends where its length says."""
+
+    def __init__(self, text: bytes, seconds: float = 0.0, error: Exception | None = None) -> None:
+        self.text, self.seconds, self.error = text, seconds, error
+        self.sizes: list[int] = []
+
+    def read(self, size: int = -1) -> bytes:
+        self.sizes.append(size)
+        gevent.sleep(self.seconds)
+        if self.error is not None:
+            raise self.error
+        return self.text
+
+    readline = read
+
+
+def posted(app: Flask, body: Sent, length: int) -> Any:
+    environ = {
+        "wsgi.input": body,
+        "wsgi.input_terminated": True,
+        "CONTENT_LENGTH": str(length),
+        "CONTENT_TYPE": "application/x-www-form-urlencoded",
+        **SERVED,
+    }
+    return app.test_request_context("/", method="POST", environ_overrides=environ)
+
+
+def test_body_of_known_length_is_read_in_one_call() -> None:
+    """It stays available; one above the limit is not read at all; the limit itself is allowed."""
+    app = Flask("t")
+    app.config["MAX_CONTENT_LENGTH"] = 5
+    body = Sent(b"a=b&c")
+    with posted(app, body, 5):
+        assert raw() == raw() == b"a=b&c" and body.sizes == [5]
+    body = Sent(b"a=b&cd")
+    with posted(app, body, 6), pytest.raises(RequestEntityTooLarge):
+        raw()
+    assert body.sizes == []
+    with posted(app, body, 0):
+        assert raw() == b"" and body.sizes == []
+
+
+def test_body_of_known_length_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too slow is 408, and one that breaks off or is malformed is 400."""
+    monkeypatch.setattr(bodies, "BODY_SECONDS", 0.02)
+    app = Flask("t")
+    with posted(app, Sent(b"12", seconds=5), 2), pytest.raises(TooSlow):
+        raw()
+    for error in (OSError("gone"), NoMoreData("gone")):
+        with posted(app, Sent(b"", error=error), 2), pytest.raises(BadRequest, match="ends early") as bad:
+            raw()
+        assert "gone" not in str(bad.value)
 
 
 @pytest.mark.parametrize("size", [0, 1, 99, 100])

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
 from flask import Request, Response, request
+from werkzeug.datastructures import Headers
 
 from worker.core.errors import Problem
 from worker.core.ids import new_id
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIEnvironment
 
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
+_OWN_HEADERS = frozenset({"Content-Type", "Content-Length"})
 # Statuses of answers that have a body.
 _WITH_BODY = frozenset({200, *range(400, 600)})
 # Payloads up to this are kept encoded.
@@ -36,11 +38,28 @@ def request_id(received: str | None) -> str:
     return received if received and _REQUEST_ID.match(received) else new_id()
 
 
+class _Headers(Headers):
+    """Headers that are added without an expression's look at each character."""
+
+    def add(self, key: str, value: Any, /, **options: Any) -> None:
+        if type(value) is not str or options or "\n" in value or "\r" in value:
+            super().add(key, value, **options)
+        else:
+            self._list.append((key, value))
+
+
 class JsonAnswer(Response):
     """JSON in one piece. Its headers are sent as they are, not copied and checked once more."""
 
     def __init__(self, text: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(text, status, headers, mimetype="application/json")
+        made = _Headers()
+        made.add("Content-Type", "application/json")
+        made.add("Content-Length", str(len(text)))
+        if headers:
+            for name, value in headers.items():
+                if name not in _OWN_HEADERS:
+                    made.add(name, value)
+        super().__init__([text], status, made)
 
     def get_wsgi_response(
         self, environ: WSGIEnvironment

@@ -7,10 +7,10 @@ process's connections, so the time must be limited.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from flask import request
+from flask import Request, request
 from gunicorn.http.errors import ParseException
 from werkzeug.datastructures import MultiDict
 from werkzeug.exceptions import RequestEntityTooLarge
@@ -22,6 +22,8 @@ BODY_SECONDS = 60.0
 # Larger than any form with only a token and a name in it.
 SHORT_FORM = 16 << 10
 _MOST_FIELDS = 500
+# Where a body that has been read is kept.
+_BODY = "worker.body"
 _FORM = "application/x-www-form-urlencoded"
 _BROKEN = "the body ends early, or its chunks are malformed"
 
@@ -33,8 +35,33 @@ class TooSlow(Problem):
 
 
 def raw() -> bytes:
-    """The whole body of the current request."""
+    """The whole body of the current request, which is then no form that Flask could read."""
     asked = this_request()
+    environ = asked.environ
+    body: bytes | None = environ.get(_BODY)
+    if body is None:
+        most, length = asked.max_content_length, asked.content_length
+        ends = environ.get("wsgi.input_terminated", False)
+        if ends and length is not None and (most is None or length <= most):
+            body = environ[_BODY] = _of_length(environ, length)
+        else:
+            body = _through_flask(asked)
+    return body
+
+
+def _of_length(environ: dict[str, Any], length: int) -> bytes:
+    """A server that ends the body where its length says needs no stream in between, and one call."""
+    with in_time(environ, BODY_SECONDS):
+        try:
+            body: bytes = environ["wsgi.input"].read(length) if length else b""
+        except (OSError, ParseException) as broken:
+            raise BadRequest(_BROKEN) from broken
+    if len(body) < length:
+        raise BadRequest(_BROKEN)
+    return body
+
+
+def _through_flask(asked: Request) -> bytes:
     most, length = asked.max_content_length, asked.content_length
     # A body with a length that is too long is refused before it is read.
     limit = _one_more(most) if length is None else nullcontext()
@@ -57,7 +84,7 @@ def form(most: int | None = None) -> MultiDict[str, str]:
     """
     if most is not None:
         request.max_content_length = most
-    if raw().count(b"&") >= _MOST_FIELDS and request.mimetype == _FORM:
+    if _through_flask(this_request()).count(b"&") >= _MOST_FIELDS and request.mimetype == _FORM:
         raise TooLarge("the form has too many fields", expected=f"at most {_MOST_FIELDS} fields")
     return request.form
 
@@ -73,13 +100,11 @@ def _one_more(most: int | None) -> Iterator[None]:
         request.max_content_length = most
 
 
-@contextmanager
-def in_time(environ: dict[str, Any], seconds: float) -> Iterator[None]:
+def in_time(environ: dict[str, Any], seconds: float) -> AbstractContextManager[object]:
     """Raises TooSlow if the block takes longer; only under gevent."""
     if not hasattr(environ.get("gunicorn.socket"), "hub"):
-        yield
-        return
+        return nullcontext()
     import gevent  # reached only under gunicorn with gevent
 
-    with gevent.Timeout(seconds, TooSlow):
-        yield
+    timeout: AbstractContextManager[object] = gevent.Timeout(seconds, TooSlow)
+    return timeout

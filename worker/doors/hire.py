@@ -49,6 +49,7 @@ EXPOSED = (
     "X-Payment-Currency, X-Payment-Network, Location, Retry-After, Idempotent-Replayed, Preference-Applied, "
     "X-Payment-Status, ETag, Content-Disposition, Repr-Digest, Content-Range, X-Request-Id"
 )
+_SHOWN_TO_ALL = f"{NAME}.show_manifest"
 # Routes that take payments.
 _PAID = ("hire.execute", "buy.buy", "chat.complete")
 
@@ -71,8 +72,8 @@ def door(services: HireServices, manifest: Manifest) -> Blueprint:
 
     @blueprint.after_request
     def expose(response: Response) -> Response:
-        response.headers["Access-Control-Expose-Headers"] = EXPOSED
-        if request.endpoint != f"{NAME}.show_manifest":
+        response.headers.add("Access-Control-Expose-Headers", EXPOSED)
+        if this_request().endpoint != _SHOWN_TO_ALL:
             # Responses depend on headers that shared caches ignore.
             response.headers.setdefault("Cache-Control", "private, no-store")
         return response

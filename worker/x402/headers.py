@@ -38,8 +38,7 @@ _URL_SAFE = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 
 def encode(document: Mapping[str, Any]) -> str:
     """Return padded standard base64 of compact ASCII JSON, readable by every published client."""
-    text = _ENCODER.encode(document)
-    return base64.b64encode(text.encode("ascii")).decode("ascii")
+    return _base64(_ENCODER.encode(document))
 
 
 def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = ()) -> str:
@@ -67,8 +66,29 @@ def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = 
 
 def stored_response_headers(text: str, document: Mapping[str, Any]) -> dict[str, str]:
     """Return both headers for an outcome whose compact ASCII JSON is stored."""
-    value = base64.b64encode(text.encode("ascii")).decode("ascii")
-    return {PAYMENT_RESPONSE: _bounded(value, PAYMENT_RESPONSE), **response_headers(document, version=1)}
+    legacy = _legacy_text(text, str(document.get("network", "")))
+    return {
+        PAYMENT_RESPONSE: _bounded(_base64(text), PAYMENT_RESPONSE),
+        **(
+            response_headers(document, version=1)
+            if legacy is None
+            else {X_PAYMENT_RESPONSE: _bounded(_base64(legacy), X_PAYMENT_RESPONSE)}
+        ),
+    }
+
+
+def _legacy_text(text: str, caip2: str) -> str | None:
+    """The outcome with V1's name of its network, not encoded anew; None if the text may not be ours."""
+    network = find_network(caip2)
+    member = f'"network":"{caip2}"'
+    at, nested = text.find(member), text.find("{", 1)
+    if network is None or at < 0 or (0 < nested < at):
+        return None
+    return f'{text[:at]}"network":"{network.name}"{text[at + len(member) :]}'
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode("ascii")).decode("ascii")
 
 
 def response_headers(document: Mapping[str, Any], *, version: int = 2) -> dict[str, str]:
