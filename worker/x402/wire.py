@@ -100,16 +100,23 @@ def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
 class Journaled(dict[str, Any]):
     """A payment or our terms as journaled. Nobody changes it, and all calls about it send the same bytes."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(json.loads(text))
+        self._text = text
+
     @cached_property
     def sent(self) -> bytes:
         """Its JSON as sent to a facilitator."""
-        return sent_form(self)
+        checked = with_checksums(self)
+        if checked == self and self._text.isascii():
+            return self._text.encode("ascii")
+        return ascii_of(checked).encode("ascii")
 
 
 @keep_by_length(_KEPT_CHARS)
 def journaled(text: str) -> Journaled:
     """Parses what the journal has; a payment that is verified is soon settled."""
-    return Journaled(json.loads(text))
+    return Journaled(text)
 
 
 def sent_form(document: Mapping[str, Any]) -> bytes:
