@@ -28,7 +28,7 @@ PAYMENT_IDENTIFIER = "payment-identifier"
 _KEPT_CHARS = 128 * 1024
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,77}")
-_HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _OTHER_PAYLOADS = {
     "permit2Authorization": "permit2",
@@ -235,7 +235,7 @@ def _parse_payload(payload: Any) -> tuple[Authorization, str]:
             refuse("payload", "an EIP-3009 authorization", kind, reason="unsupported_payload_type")
     authorization = _object(payload, "authorization", "payload.")
     signature = _text(payload, "signature", "payload.")
-    if _HEX.fullmatch(signature) is None:
+    if len(signature) % 2 or _HEX.fullmatch(signature) is None:
         refuse("payload.signature", "0x and whole bytes of hex", "something else")
     where = "payload.authorization."
     nonce = _text(authorization, "nonce", where)
@@ -294,6 +294,7 @@ def _address(parent: Mapping[str, Any], key: str, where: str) -> str:
 
 def _number(parent: Mapping[str, Any], key: str, where: str) -> int:
     value = _text(parent, key, where)
-    if _DECIMAL.fullmatch(value) is None or int(value) > UINT256_MAX:
+    number = int(value) if _DECIMAL.fullmatch(value) else -1
+    if not 0 <= number <= UINT256_MAX:
         refuse(f"{where}{key}", "a decimal string of at most 256 bits", value)
-    return int(value)
+    return number
