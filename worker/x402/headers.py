@@ -11,7 +11,6 @@ import binascii
 import json
 import math
 import re
-from binascii import b2a_base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -42,10 +41,6 @@ def encode(document: Mapping[str, Any]) -> str:
     return _base64(_ENCODER.encode(document))
 
 
-def _base64(text: str) -> str:
-    return b2a_base64(text.encode("ascii"), newline=False).decode("ascii")
-
-
 def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = ()) -> str:
     """Return a PAYMENT-REQUIRED value below the limit.
 
@@ -71,22 +66,29 @@ def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = 
 
 def stored_response_headers(text: str, document: Mapping[str, Any]) -> dict[str, str]:
     """Return both headers for an outcome whose compact ASCII JSON is stored."""
+    legacy = _legacy_text(text, str(document.get("network", "")))
     return {
         PAYMENT_RESPONSE: _bounded(_base64(text), PAYMENT_RESPONSE),
-        X_PAYMENT_RESPONSE: _bounded(_base64(_legacy_text(text, document)), X_PAYMENT_RESPONSE),
+        **(
+            response_headers(document, version=1)
+            if legacy is None
+            else {X_PAYMENT_RESPONSE: _bounded(_base64(legacy), X_PAYMENT_RESPONSE)}
+        ),
     }
 
 
-def _legacy_text(text: str, document: Mapping[str, Any]) -> str:
-    """The same outcome with the network's V1 name, changed in the text where that is certainly its own."""
-    network = find_network(str(document.get("network", "")))
-    if network is None:
-        return text
-    member = f'"network":"{document["network"]}"'
-    before, found, after = text.partition(member)
-    if not found or "{" in before[1:] or "\\" in before:
-        return _ENCODER.encode({**document, "network": network.name})
-    return f'{before}"network":"{network.name}"{after}'
+def _legacy_text(text: str, caip2: str) -> str | None:
+    """The outcome with V1's name of its network, not encoded anew; None if the text may not be ours."""
+    network = find_network(caip2)
+    member = f'"network":"{caip2}"'
+    at, nested = text.find(member), text.find("{", 1)
+    if network is None or at < 0 or (0 < nested < at):
+        return None
+    return f'{text[:at]}"network":"{network.name}"{text[at + len(member) :]}'
+
+
+def _base64(text: str) -> str:
+    return base64.b64encode(text.encode("ascii")).decode("ascii")
 
 
 def response_headers(document: Mapping[str, Any], *, version: int = 2) -> dict[str, str]:
