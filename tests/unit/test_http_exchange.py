@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import re
 import socket
 from collections.abc import Iterator
 from typing import cast
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from worker.payments.http_exchange import (
     MAX_HEAD,
@@ -24,12 +27,64 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 16
 WHOLE = HEAD + b"\r\n" + BODY
 
 
+PIECES = [
+    b"HTTP/1.1",
+    b" 200",
+    b" OK",
+    b"\r\n",
+    b"\r",
+    b"\n",
+    b"\x00",
+    b"a",
+    b"X-Y",
+    b":",
+    b" ",
+    b"\t",
+    b",",
+    b"\xe9",
+]
+PIECES += [
+    b"Connection",
+    b"close",
+    b"Content-Length:",
+    b"0",
+    b"\x0b",
+    b"(",
+    b"\x85",
+    b";",
+    b"Z: z",
+    b"~",
+    b"\x1c",
+]
+OLD_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\x00]*)?")
+OLD_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
+
+
+def headers_line_by_line(head: bytes) -> dict[str, str] | None:
+    """What a head says, read one line after the other; None if it is none."""
+    first, *lines = head.split(b"\r\n")
+    if OLD_STATUS.fullmatch(first) is None:
+        return None
+    headers: dict[str, str] = {}
+    for line in lines:
+        found = OLD_FIELD.fullmatch(line)
+        if found is None:
+            return None
+        name, value = found[1].decode("ascii").lower(), found[2].decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
 class FakeSocket:
     """Receives these parts, then the end."""
 
     def __init__(self, *parts: bytes) -> None:
         self._parts = [*parts]
         self.sent = b""
+
+    def send(self, data: bytes) -> int:
+        self.sent += data[:5]
+        return len(data[:5])
 
     def sendall(self, data: bytes) -> None:
         self.sent += data
@@ -48,6 +103,31 @@ def read(*parts: bytes, until: float = 1.0, clock: Iterator[float] | None = None
     times = clock or itertools.repeat(0.0)
     link = cast(socket.socket, FakeSocket(*parts))
     return exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=until, clock=lambda: next(times))
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=25).map(b"".join))
+@settings(max_examples=2_000, deadline=None)
+def test_any_head_is_read_as_line_by_line(rest: bytes) -> None:
+    """Read all at once, a head has the same headers, and is refused for the same reasons."""
+    for start in (b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.0 204"):
+        head = (start + rest + b"\r\n\r\n").partition(b"\r\n\r\n")[0]
+        expected = headers_line_by_line(head)
+        try:
+            answer = read(head + b"\r\n\r\n")
+        except BadAnswer:
+            framed = expected is not None and not expected.keys().isdisjoint(
+                ("content-length", "transfer-encoding")
+            )
+            assert expected is None or framed
+        else:
+            assert answer.headers == expected
+
+
+def test_a_request_is_sent_whole() -> None:
+    """Though the connection takes its first bytes alone."""
+    fake = FakeSocket(WHOLE)
+    exchange(cast(socket.socket, fake), b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
+    assert fake.sent == b"GET / HTTP/1.1\r\n\r\n"
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 60, 10_000])

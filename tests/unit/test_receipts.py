@@ -22,6 +22,7 @@ from worker.x402.receipts import (
     failed_response,
     pending_response,
     settled_response,
+    settled_text,
     sign_receipt,
     sign_refund,
 )
@@ -120,6 +121,17 @@ def test_settled_response_carries_its_receipt() -> None:
     assert read.success and read.transaction == SETTLEMENT.transaction and read.payer == SETTLEMENT.payer
     (header,) = response_headers(answer).values()
     assert len(header) < MAX_WRITE_CHARS / 2
+
+
+@pytest.mark.parametrize(
+    "url", [SETTLEMENT.resource_url, '"}}}},"schema":{', "ünï\u2028\\\x00", "x" * 5_000, ""]
+)
+@pytest.mark.parametrize("network", ["eip155:84532", '"network":"eip155:8453"'])
+def test_settled_response_is_written_as_by_the_encoder(url: str, network: str) -> None:
+    """The text, whose schema is not encoded again, is the document's compact ASCII JSON."""
+    settlement = replace(SETTLEMENT, resource_url=url, network=network)
+    expected = json.dumps(settled_response(settlement, sign), separators=(",", ":"))
+    assert settled_text(settlement, sign) == expected
 
 
 def test_failed_settlement_has_no_receipt() -> None:

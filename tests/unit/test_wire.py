@@ -23,6 +23,7 @@ from worker.x402.headers import (
     encode,
     required_header,
     response_headers,
+    stored_response_headers,
 )
 from worker.x402.networks import BASE_SEPOLIA
 from worker.x402.typed_data import transfer_digest
@@ -30,9 +31,11 @@ from worker.x402.wire import (
     PaymentPayload,
     decode_payment,
     decode_v1_payment,
+    journaled,
     payment_key,
     read_payment,
     restore,
+    sent_form,
 )
 
 PAYER = "0xf39Fd6e51aad88F6F4ce6aB8827279cffFb92266"
@@ -495,6 +498,49 @@ def test_short_description_is_kept() -> None:
     """A document that fits is written unchanged."""
     paid = {"resource": {"url": "u", "description": "a short one"}}
     assert json.loads(base64.b64decode(required_header(paid))) == paid
+
+
+OUTCOMES: dict[str, dict[str, Any]] = {
+    "settled": {"success": True, "transaction": "0x1", "network": "eip155:84532", "payer": PAYER},
+    "nested first": {"a": {"network": "eip155:84532"}, "network": "eip155:84532"},
+    "nested last": {"network": "eip155:84532", "a": {"network": "eip155:84532"}},
+    "nested only": {"a": {"network": "eip155:84532"}},
+    "in a list": {"a": ["network", {"network": "eip155:8453"}], "network": "eip155:8453"},
+    "quoted": {"a": '"network":"eip155:8453"', "b": '\\"network":"eip155:8453', "network": "eip155:8453"},
+    "escaped": {"ü\u2028": "\x00", "network": "eip155:8453"},
+    "a bracket": {"a": "{", "network": "eip155:8453"},
+    "its name": {"network": "base"},
+    "odd case": {"network": " EIP155:8453 "},
+    "unknown": {"network": "eip155:1"},
+    "no text": {"network": ["eip155:8453"]},
+    "none": {"success": False},
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES.values(), ids=OUTCOMES.keys())
+def test_headers_of_a_stored_outcome_are_those_of_its_document(outcome: dict[str, Any]) -> None:
+    """The V1 header is changed in the text, and only where the encoder would change it."""
+    text = json.dumps(outcome, separators=(",", ":"))
+    expected = {**response_headers(outcome), **response_headers(outcome, version=1)}
+    assert stored_response_headers(text, outcome) == expected
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"accepted__asset": ASSET.lower()},
+        {"payload__authorization__from": PAYER.lower()},
+        {"resource__url": "https://ünï.example/\u2028"},
+        {"extensions": {"x": [1.5, 1e300, True, None, "\x00", 10**30, {"from": PAYER.lower()}]}},
+    ],
+)
+@pytest.mark.parametrize("escaped", [True, False])
+def test_a_journaled_payment_is_sent_as_its_document(changes: dict[str, Any], escaped: bool) -> None:
+    """The stored text is sent as it is only if that is what the encoder writes."""
+    paid = document(**changes)
+    text = json.dumps(paid, separators=(",", ":"), ensure_ascii=escaped)
+    assert journaled(text).sent == sent_form(paid)
 
 
 def test_response_uses_the_payers_version() -> None:

@@ -44,15 +44,8 @@ class Allowance:
         return replace(self, most_open=max(1, self.most_open // 2), free_runs=free_runs)
 
     def __str__(self) -> str:
-        numbers = (
-            self.most_open,
-            self.free_runs,
-            self.prices_paid,
-            self.most_earned,
-            self.unproven_runs,
-            self.newcomers,
-        )
-        return " ".join(map(str, numbers))
+        wallet = f"{self.most_open} {self.free_runs} {self.prices_paid} {self.most_earned}"
+        return f"{wallet} {self.unproven_runs} {self.newcomers}"
 
 
 # For development: authors retry failing work often, with test money.

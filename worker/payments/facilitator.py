@@ -172,7 +172,8 @@ class HttpFacilitator:
 
 
 def _body(payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> bytes:
-    version = json.dumps(payload.get("x402Version", 2)).encode("ascii")
+    named = payload.get("x402Version", 2)
+    version = b"2" if named == 2 and type(named) is int else json.dumps(named).encode("ascii")
     return b'{"x402Version":%b,"paymentPayload":%b,"paymentRequirements":%b}' % (
         version,
         _sent(payload),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,12 @@ def split_fee(amount: int, percentage: Decimal | int) -> FeeSplit:
         raise ValueError("a percentage is a finite number")
     if not 0 <= percentage <= 100 or amount < 0:
         raise ValueError("a percentage lies between 0 and 100, an amount is not negative")
-    exact = amount * Fraction(percentage) / 100
-    fee = (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)
+    fee = _rounded(amount, percentage)
     return FeeSplit(fee, amount - fee)
+
+
+@lru_cache(maxsize=512)
+def _rounded(amount: int, percentage: Decimal | int) -> int:
+    """Few prices and fees make up most contracts."""
+    exact = amount * Fraction(percentage) / 100
+    return (2 * exact.numerator + exact.denominator) // (2 * exact.denominator)

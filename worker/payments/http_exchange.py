@@ -22,7 +22,7 @@ _CONTINUE = 100
 _MOST_OVERHEAD = 4
 
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: [^\r\n\x00]*)?")
-_FIELD_LINE = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\r\n\x00]*?)[ \t]*")
+_FIELD_LINES = re.compile(rb"(?:\r\n[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[^\r\n\x00]*)*")
 _CHUNK_LINE = re.compile(rb"([0-9a-fA-F]{1,8})[ \t]*(?:;[^\r\n\x00]*)?")
 _NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
@@ -72,7 +72,9 @@ def exchange(
 
     `most`: bytes of its body; `until`: when it must have arrived, by this clock.
     """
-    link.sendall(request)
+    sent = link.send(request)
+    if sent < len(request):
+        link.sendall(request[sent:])
     incoming = _Incoming(link, until, clock, _MOST_OVERHEAD * (MAX_HEAD + most))
     status, headers, stays = _head(incoming)
     while status == _CONTINUE:
@@ -134,16 +136,14 @@ class _Incoming:
 
 def _head(incoming: _Incoming) -> tuple[int, dict[str, str], bool]:
     """Status and headers, and whether the server keeps the connection open."""
-    first, *lines = incoming.before(b"\r\n\r\n", MAX_HEAD).split(b"\r\n")
-    start = _STATUS_LINE.fullmatch(first)
-    if start is None:
+    head = incoming.before(b"\r\n\r\n", MAX_HEAD)
+    start = _STATUS_LINE.match(head)
+    if start is None or not _FIELD_LINES.fullmatch(head, start.end()):
         raise BadAnswer
     headers: dict[str, str] = {}
-    for line in lines:
-        found = _FIELD_LINE.fullmatch(line)
-        if found is None:
-            raise BadAnswer
-        name, value = found[1].decode("ascii").lower(), found[2].decode("latin-1")
+    for line in head[start.end() :].decode("latin-1").split("\r\n")[1:]:
+        name, _, value = line.partition(":")
+        name, value = name.lower(), value.strip(" \t")
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     stays = start[1] == b"1" and "close" not in headers.get("connection", "").lower()
     return int(start[2]), headers, stays

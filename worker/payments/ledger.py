@@ -40,6 +40,7 @@ from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes
 from worker.store.commands import Word
 from worker.store.data_version import PACKED, all_have
+from worker.store.money_fields import payment_field
 from worker.store.scripts import Arg, Reply
 
 SETTLE_LEASE_US = 5 * SECOND_US
@@ -265,8 +266,7 @@ class Ledger(LedgerReader):
     ) -> SettledReply:
         """`sent` and `contract_ref` of the payment, if the caller has them; what was sent is then packed."""
         packed = sent.packed() if sent is not None and self.packs else None
-        if packed is not None:
-            response = pack_response(response, packed.key, transaction)
+        stored = pack_response(response, packed.key, transaction) if packed else response
         reply = self._scripts.run(
             SETTLED,
             id=id,
@@ -274,7 +274,7 @@ class Ledger(LedgerReader):
             tx=transaction,
             payload=packed.payload if packed else "",
             requirements=packed.requirements if packed else "",
-            response=response,
+            response=stored,
             how=how,
             audit=AUDIT_US if self.audited else "",
             contract=contract_ref or self.contract_ref(id),
@@ -283,7 +283,10 @@ class Ledger(LedgerReader):
         if reply.answer is not SettledAnswer.COMPLETED:
             return SettledReply(reply.answer, reply.text())
         sequence, recorded, booked = reply.values
-        return SettledReply(reply.answer, reading=Reading.of(_pairs(recorded), _pairs(booked), sequence))
+        money, name = _pairs(booked), payment_field(number, "response")
+        if money.get(name) == stored.encode():
+            money[name] = response.encode()  # as it was before it was packed
+        return SettledReply(reply.answer, reading=Reading.of(_pairs(recorded), money, sequence))
 
     @cached_property
     def packs(self) -> bool:

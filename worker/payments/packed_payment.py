@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 from worker.core.evm import checksum_address, is_address
 from worker.store.packed_text import PACKED, Words, common_words, pack, unpack
@@ -84,6 +85,8 @@ def unpack_response(response: str, key: str, transaction: str) -> str:
     return unpack(response, {_TRANSACTION: transaction, **_words(key)}, _IN_RESPONSES)
 
 
+# One payment's words are asked for when it is packed, when its response is, and when that is read.
+@lru_cache(maxsize=64)
 def _words(key: str) -> Words:
     network, asset, payer, nonce = PaymentKey.parse(key)
     words = {_NONCE: nonce, _PAYER_LOWER: payer, _ASSET_LOWER: asset, _NETWORK: network}
@@ -92,5 +95,6 @@ def _words(key: str) -> Words:
     return words
 
 
+@lru_cache(maxsize=64)
 def _of_requirements(requirements: str) -> Words:
     return {_REQUIREMENTS: requirements, _PAY_TO: str(json.loads(requirements).get("payTo", ""))}

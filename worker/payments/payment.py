@@ -56,8 +56,10 @@ class Payment:
     def read(cls, raw: Mapping[str, str], number: int) -> Payment:
         """From the money hash of an execution."""
 
+        own = payment_field(number, "")
+
         def get(name: str, default: str = "") -> str:
-            return raw.get(payment_field(number, name), default)
+            return raw.get(own + name, default)
 
         return cls(
             number=number,

@@ -16,7 +16,6 @@ import structlog
 
 from worker.core.errors import Problem
 from worker.core.ids import new_id
-from worker.core.json import ascii_of
 from worker.engine.transitions import ExecutionStore
 from worker.files.store import Files
 from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
@@ -38,7 +37,7 @@ from worker.x402.facilitator_answers import (
     classify_settle,
     classify_verify,
 )
-from worker.x402.receipts import Settlement, Sign, failed_response, settled_response
+from worker.x402.receipts import Settlement, Sign, failed_response, settled_text
 from worker.x402.wire import PaymentPayload, journaled, payment_key, restore
 
 log = structlog.get_logger()
@@ -255,7 +254,7 @@ class Settler:
             transaction=transaction,
             issued_at_s=int(time.time()),
         )
-        return ascii_of(settled_response(settlement, self._sign))
+        return settled_text(settlement, self._sign)
 
     def _refused_by_facilitator(self, id: str, lease: SettlementLease, token: str, code: str) -> None:
         """Where a node is configured, asks for no second payment before one look at the chain."""

@@ -126,14 +126,14 @@ def decode(header: str, name: str) -> dict[str, Any]:
     if deeper_than(text, MAX_DEPTH):
         refuse(name, f"at most {MAX_DEPTH} levels", "more")
     try:
-        document = json.loads(
-            text, object_pairs_hook=_pairs, parse_constant=_no_constant, parse_float=_finite
-        )
+        document = _DECODER.decode(text)
     except ValueError:
         refuse(name, "one JSON object without duplicate keys", "something else")
     if not isinstance(document, dict):
         refuse(name, "a JSON object", document)
-    _check_text(document, name)
+    # Text that was UTF-8 has half a surrogate only where one is escaped.
+    if "\\u" in text:
+        _check_text(document, name)
     return document
 
 
@@ -153,6 +153,9 @@ def _finite(text: str) -> float:
     if not math.isfinite(number):
         raise ValueError("not a finite number")
     return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_pairs, parse_constant=_no_constant, parse_float=_finite)
 
 
 def _check_text(value: Any, name: str) -> None:

@@ -12,12 +12,13 @@ that both parties signed, never the contract's id. It travels as {format, payloa
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from worker.core.evm import checksum_address, is_bytes32
+from worker.core.json import ascii_of
 from worker.x402.typed_data import RECEIPT, RECEIPT_DOMAIN, Domain, Struct, digest
 
 OFFER_RECEIPT = "offer-receipt"
@@ -70,6 +71,9 @@ RECEIPT_SCHEMA = {
     },
     "required": ["receipt"],
 }
+
+
+_SCHEMA = f',"schema":{ascii_of(RECEIPT_SCHEMA)}'
 
 
 class RefundReason(StrEnum):
@@ -145,13 +149,25 @@ def sign_refund(refund: Refund, sign: Sign) -> dict[str, Any]:
 
 def settled_response(settlement: Settlement, sign: Sign) -> dict[str, Any]:
     """Return the PAYMENT-RESPONSE of a settled payment, with its receipt."""
-    receipt = sign_receipt(settlement, sign)
+    return _settled(
+        settlement, {"info": {"receipt": sign_receipt(settlement, sign)}, "schema": RECEIPT_SCHEMA}
+    )
+
+
+def settled_text(settlement: Settlement, sign: Sign) -> str:
+    """Return the same as JSON. The schema, which is most of it, never changes."""
+    text = ascii_of(_settled(settlement, {"info": {"receipt": sign_receipt(settlement, sign)}}))
+    # Behind `info` three objects end: the receipt's extension, all extensions and the response.
+    return f"{text[:-3]}{_SCHEMA}}}}}}}"
+
+
+def _settled(settlement: Settlement, receipt: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "success": True,
         "transaction": settlement.transaction,
         "network": settlement.network,
         "payer": checksum_address(settlement.payer),
-        "extensions": {OFFER_RECEIPT: {"info": {"receipt": receipt}, "schema": RECEIPT_SCHEMA}},
+        "extensions": {OFFER_RECEIPT: receipt},
     }
 
 

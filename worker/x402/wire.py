@@ -28,7 +28,7 @@ PAYMENT_IDENTIFIER = "payment-identifier"
 _KEPT_CHARS = 128 * 1024
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,77}")
-_HEX = re.compile(r"0x(?:[0-9a-fA-F]{2})+")
+_HEX = re.compile(r"0x[0-9a-fA-F]+")
 _IDENTIFIER = re.compile(r"[A-Za-z0-9_-]{16,128}")
 _OTHER_PAYLOADS = {
     "permit2Authorization": "permit2",
@@ -100,16 +100,23 @@ def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
 class Journaled(dict[str, Any]):
     """A payment or our terms as journaled. Nobody changes it, and all calls about it send the same bytes."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__(json.loads(text))
+        self._text = text
+
     @cached_property
     def sent(self) -> bytes:
         """Its JSON as sent to a facilitator."""
-        return sent_form(self)
+        checked = with_checksums(self)
+        if checked == self and self._text.isascii():
+            return self._text.encode("ascii")
+        return ascii_of(checked).encode("ascii")
 
 
 @keep_by_length(_KEPT_CHARS)
 def journaled(text: str) -> Journaled:
     """Parses what the journal has; a payment that is verified is soon settled."""
-    return Journaled(json.loads(text))
+    return Journaled(text)
 
 
 def sent_form(document: Mapping[str, Any]) -> bytes:
@@ -228,7 +235,7 @@ def _parse_payload(payload: Any) -> tuple[Authorization, str]:
             refuse("payload", "an EIP-3009 authorization", kind, reason="unsupported_payload_type")
     authorization = _object(payload, "authorization", "payload.")
     signature = _text(payload, "signature", "payload.")
-    if _HEX.fullmatch(signature) is None:
+    if len(signature) % 2 or _HEX.fullmatch(signature) is None:
         refuse("payload.signature", "0x and whole bytes of hex", "something else")
     where = "payload.authorization."
     nonce = _text(authorization, "nonce", where)
@@ -287,6 +294,7 @@ def _address(parent: Mapping[str, Any], key: str, where: str) -> str:
 
 def _number(parent: Mapping[str, Any], key: str, where: str) -> int:
     value = _text(parent, key, where)
-    if _DECIMAL.fullmatch(value) is None or int(value) > UINT256_MAX:
+    number = int(value) if _DECIMAL.fullmatch(value) else -1
+    if not 0 <= number <= UINT256_MAX:
         refuse(f"{where}{key}", "a decimal string of at most 256 bits", value)
-    return int(value)
+    return number
