@@ -234,12 +234,14 @@ class PaidParts(PublicParts):
 
     @cached_property
     def settler(self) -> Settler:
+        ordered = OrderedQueue(self.queue, self.ledger)
         return Settler(
             self.ledger,
             self.store,
             self.facilitator,
             sign=self.sign_statement,
-            push=OrderedQueue(self.queue, self.ledger).push,
+            push=ordered.push,
+            push_verified=ordered.push_verified,
             resource_url=self.resource_url,
             chain=self.chain,
             # With a node configured the clock asks it, so nothing is presumed anywhere.
