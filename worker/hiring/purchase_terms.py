@@ -132,7 +132,7 @@ def signed_us(ends_s: int, window_s: int) -> int:
 def secret_of(payment: PaymentPayload) -> str:
     """The payment's identifier if it is unguessable, else ''; it never goes on the chain."""
     identifier = payment.identifier or ""
-    return identifier if estimated_bits(identifier) >= SECRET_BITS else ""
+    return identifier if identifier and estimated_bits(identifier) >= SECRET_BITS else ""
 
 
 def derived_token(identifier: str, payment_key: str) -> str:
