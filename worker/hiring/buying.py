@@ -242,7 +242,7 @@ class Buying:
             facts = read_facts(payer=wallet)
         load = facts.load
         open_terms = self.terms.offered(capability, capability.price, load.at)
-        contract = self.terms.accepted(capability, capability.price, load.at, payment, window_s)
+        contract = self.terms.accepted(ref, capability, capability.price, load.at, payment, window_s)
         named = contract if proven else open_terms
         if conditions.may_have_paid(contract):
             conditions.check_not_held(contract, capability)
@@ -251,7 +251,7 @@ class Buying:
         price = conditions.author_check(capability, body, wallet, network)
         if price != capability.price:
             open_terms = self.terms.offered(capability, price, load.at)
-            contract = self.terms.accepted(capability, price, load.at, payment, window_s)
+            contract = self.terms.accepted(ref, capability, price, load.at, payment, window_s)
         offer = self._bare_offer(open_terms, capability, load)
         in_full = read_payment(headers, offer.requirements()) or payment
         try:

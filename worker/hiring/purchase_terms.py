@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from worker.capabilities.declare import Capability
-from worker.contracts.book import PURCHASE, Contract, ContractBook
+from worker.contracts.book import PURCHASE, Contract
 from worker.contracts.ids import estimated_bits
 from worker.contracts.terms import BEFORE_WORK, CURRENCY, TRIGGER, Listing, Terms, parse_terms
 from worker.core.canonical import contract_hash
@@ -36,7 +36,6 @@ SECRET_BITS = 120
 class PurchaseTerms:
     """Writes the terms that a payment at the plain door accepts."""
 
-    book: ContractBook
     listing: Callable[[], Listing]
 
     def offered(self, capability: Capability, price: str, now_us: int) -> Contract:
@@ -47,13 +46,21 @@ class PurchaseTerms:
         return Contract("", {"version": _VERSION}, terms, "", registered=0, execution=None, drafted=now_us)
 
     def accepted(
-        self, capability: Capability, price: str, now_us: int, payment: PaymentPayload, window_s: int
+        self,
+        ref: str,
+        capability: Capability,
+        price: str,
+        now_us: int,
+        payment: PaymentPayload,
+        window_s: int,
     ) -> Contract:
-        """The purchase that this payment makes."""
+        """The purchase that this payment makes; `ref`: where it is stored."""
         sold, payer = self._sold(capability, price), payment.authorization.payer
         identifier = secret_of(payment)
-        key = payment_key(payment)
-        token = derived_token(identifier, key) if identifier else f"tok_{secrets.token_hex(20)}"
+        if identifier:
+            token = derived_token(identifier, payment_key(payment))
+        else:
+            token = f"tok_{secrets.token_hex(20)}"
         # A later end is refused, but only once the offer is known; the end may be any 256-bit number.
         latest_s = now_us // 1_000_000 + longest_validity(window_s) + 1
         ends_s = min(payment.authorization.valid_before, latest_s)
@@ -70,7 +77,7 @@ class PurchaseTerms:
             deadline=deadline,
         )
         return Contract(
-            self.book.purchase_ref(key),
+            ref,
             document,
             terms,
             contract_hash(document),

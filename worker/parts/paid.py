@@ -131,7 +131,7 @@ class PaidParts(PublicParts):
         origin = SignIn(f"{url.split('://')[0]}://{urlsplit(url).netloc}", self.network.caip2, self.secret)
         return Buying(
             self.hiring,
-            PurchaseTerms(self.book, self.manifest.listing),
+            PurchaseTerms(self.manifest.listing),
             SignIns(origin, self.rate_limiter, self.store.now),
             self.discovery.address,
             self.discovery.advertise,
