@@ -62,3 +62,6 @@ def test_forgotten_script_is_sent_again(client: redis.Redis, scripts: Scripts) -
     assert scripts.send(call) == scripts.send(call)
     client.script_flush()
     assert scripts.batch([call, call]) == [scripts.send(call)] * 2
+    client.script_flush()
+    together = scripts.send_together(call, ("INCR", "k"), call)
+    assert together == [scripts.send(call), 1, scripts.send(call)]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from worker.capabilities.declare import Capability
-from worker.contracts.book import ContractBook
 from worker.contracts.terms import AFTER_WORK, BEFORE_WORK, CapabilityOffer, Listing, parse_terms
 from worker.core.canonical import contract_hash
 from worker.core.errors import Problem
@@ -26,14 +24,9 @@ AGENTS = {
 }
 
 
-class Book:
-    def purchase_ref(self, payment_key: str) -> str:
-        return f"ref of {payment_key}"
-
-
 def terms(wallet: str = WALLET) -> PurchaseTerms:
     listing = Listing("agent", wallet, "eip155:84532", frozenset(), False, AGENTS, 0)
-    return PurchaseTerms(cast(ContractBook, Book()), lambda: listing)
+    return PurchaseTerms(lambda: listing)
 
 
 def payment(ends_s: int, payer: str = PAYER, identifier: str = "") -> PaymentPayload:
@@ -58,7 +51,7 @@ def test_terms_are_those_of_the_document(
     """What a claim stores reads back as the terms that the claim was made by."""
     capability = Capability(name=name, description=description, price=price)
     paid = payment(ends_s, f"0x{payer}", identifier)
-    made = terms().accepted(capability, price, now, paid, 300)
+    made = terms().accepted("ref", capability, price, now, paid, 300)
     assert made.terms == parse_terms(made.document)
     assert made.hash == contract_hash(made.document)
     assert made.is_purchase and ("identifier" in made.document) == identifier.startswith("pay_")
@@ -71,7 +64,7 @@ def test_the_open_offer_is_what_a_payment_accepts(name: str) -> None:
     """Only the token, the payer and the deadline differ."""
     capability = Capability(name=name, price="0.01")
     offered = terms().offered(capability, "0.01", NOW)
-    accepted = terms().accepted(capability, "0.01", NOW, payment(NOW // 10**6 + 300), 300)
+    accepted = terms().accepted("ref", capability, "0.01", NOW, payment(NOW // 10**6 + 300), 300)
     theirs = {"contract_id": "-", "seeker_wallet": "", "deadline": NOW + 24 * 3600 * 10**6}
     assert offered.terms == dataclasses.replace(accepted.terms, **theirs)  # type: ignore[arg-type]
     assert offered.is_purchase and offered.signed_us == NOW

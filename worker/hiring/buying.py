@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from worker.capabilities.declare import Capability
@@ -221,23 +222,27 @@ class Buying:
         """Refuses, issues a 402, or claims; None if a copy of the request won: the record has the answer."""
         conditions = self.hiring.conditions
         window_s = conditions.purchase_window_s(capability)
-        # Until a signature proves it, the payer is an unverified claim without a budget of its own.
-        proven = signed_by_payer(payment, conditions.network)
-        wallet = payment.authorization.payer if proven else ""
-        facts = conditions.purchase_facts(
+        wallet, ends_s = payment.authorization.payer, payment.authorization.valid_before
+        read_facts = partial(
+            conditions.purchase_facts,
             capability,
             ref=ref,
             key=payment_key(payment),
-            payer=wallet,
-            signed_us=min(FAR_US, signed_us(payment.authorization.valid_before, window_s)),
+            signed_us=min(FAR_US, signed_us(ends_s, window_s)),
         )
+        facts = read_facts(payer=wallet)
         if facts.executed:
             return None
         if facts.bought is not None and facts.bought.contract_ref == ref:
             raise result_expired(facts.bought)
+        proven = signed_by_payer(payment, conditions.network)
+        if not proven:
+            # Until a signature proves it, the payer is an unverified claim without a budget of its own.
+            wallet = ""
+            facts = read_facts(payer=wallet)
         load = facts.load
         open_terms = self.terms.offered(capability, capability.price, load.at)
-        contract = self.terms.accepted(capability, capability.price, load.at, payment, window_s)
+        contract = self.terms.accepted(ref, capability, capability.price, load.at, payment, window_s)
         named = contract if proven else open_terms
         if conditions.may_have_paid(contract):
             conditions.check_not_held(contract, capability)
@@ -246,7 +251,7 @@ class Buying:
         price = conditions.author_check(capability, body, wallet, network)
         if price != capability.price:
             open_terms = self.terms.offered(capability, price, load.at)
-            contract = self.terms.accepted(capability, price, load.at, payment, window_s)
+            contract = self.terms.accepted(ref, capability, price, load.at, payment, window_s)
         offer = self._bare_offer(open_terms, capability, load)
         in_full = read_payment(headers, offer.requirements()) or payment
         try:

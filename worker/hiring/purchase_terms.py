@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from worker.capabilities.declare import Capability
-from worker.contracts.book import PURCHASE, Contract, ContractBook
+from worker.contracts.book import PURCHASE, Contract
 from worker.contracts.ids import estimated_bits
 from worker.contracts.terms import BEFORE_WORK, CURRENCY, TRIGGER, Listing, Terms, parse_terms
 from worker.core.canonical import contract_hash
@@ -37,7 +37,6 @@ SECRET_BITS = 120
 class PurchaseTerms:
     """Writes the terms that a payment at the plain door accepts."""
 
-    book: ContractBook
     listing: Callable[[], Listing]
 
     def offered(self, capability: Capability, price: str, now_us: int) -> Contract:
@@ -48,13 +47,21 @@ class PurchaseTerms:
         return Contract("", "{}", terms, "", registered=0, execution=None, drafted=now_us, is_purchase=True)
 
     def accepted(
-        self, capability: Capability, price: str, now_us: int, payment: PaymentPayload, window_s: int
+        self,
+        ref: str,
+        capability: Capability,
+        price: str,
+        now_us: int,
+        payment: PaymentPayload,
+        window_s: int,
     ) -> Contract:
-        """The purchase that this payment makes."""
+        """The purchase that this payment makes; `ref`: where it is stored."""
         sold, payer = self._sold(capability, price), payment.authorization.payer
         identifier = secret_of(payment)
-        key = payment_key(payment)
-        token = derived_token(identifier, key) if identifier else f"tok_{secrets.token_hex(20)}"
+        if identifier:
+            token = derived_token(identifier, payment_key(payment))
+        else:
+            token = f"tok_{secrets.token_hex(20)}"
         # A later end is refused, but only once the offer is known; the end may be any 256-bit number.
         latest_s = now_us // 1_000_000 + longest_validity(window_s) + 1
         ends_s = min(payment.authorization.valid_before, latest_s)
@@ -71,7 +78,7 @@ class PurchaseTerms:
             deadline=deadline,
         )
         return Contract(
-            self.book.purchase_ref(key),
+            ref,
             text_of(document),
             terms,
             contract_hash(document),
@@ -134,7 +141,7 @@ def signed_us(ends_s: int, window_s: int) -> int:
 def secret_of(payment: PaymentPayload) -> str:
     """The payment's identifier if it is unguessable, else ''; it never goes on the chain."""
     identifier = payment.identifier or ""
-    return identifier if estimated_bits(identifier) >= SECRET_BITS else ""
+    return identifier if identifier and estimated_bits(identifier) >= SECRET_BITS else ""
 
 
 def derived_token(identifier: str, payment_key: str) -> str:

@@ -11,11 +11,12 @@ from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract, ContractBook
 from worker.contracts.signatures import recover_digest
-from worker.contracts.terms import Listing, which_capability
+from worker.contracts.terms import BEFORE_WORK, Listing, which_capability
 from worker.core.errors import BadRequest, Conflict, Problem, Unavailable
 from worker.core.states import Lane
 from worker.delivery.webhooks import WebhookTarget
 from worker.engine.load import Load
+from worker.engine.service import lane_of
 from worker.hiring.claims import Claims, MadeClaim, context_of
 from worker.hiring.conditions import MayBePaid, PaymentConditions
 from worker.hiring.manifest import not_served
@@ -280,17 +281,21 @@ class Hiring:
         if made.reply.answer is ClaimAnswer.CLAIMED:
             # The clock handles a claim that no replica has yet.
             self.book.learn(replace(contract, execution=made.id))
-            calls = self._verify(made) if made.reply.values[1] else None
+            begins = contract.execution is None and contract.terms.settlement != BEFORE_WORK
+            queued = begins and lane_of(capability) is Lane.QUEUE
+            calls = self._verify(made, queued=queued) if made.reply.values[1] else None
             return self.tasks.begun(contract, capability, made.id, calls)
         return self._not_claimed(made.reply, contract, offer)
 
-    def _verify(self, made: MadeClaim) -> OwnCalls:
+    def _verify(self, made: MadeClaim, *, queued: bool) -> OwnCalls:
         """Starts the verification, which outlives the request."""
         calls = OwnCalls(self.spawn)
         claimed = made.payload, made.requirements
         number = int(made.reply.text())
         calls.verify(
-            lambda: self.settler.verify(made.id, number, claimed, before_record=calls.about_to_record)
+            lambda: self.settler.verify(
+                made.id, number, claimed, queued=queued, before_record=calls.about_to_record
+            )
         )
         return calls
 

@@ -155,7 +155,9 @@ class Tasks:
                     now = self._look(task, calls, until)
                     if over or _is_enough(now, until_paid):
                         return now
-                heard = told.wait(min(_LOOK_AGAIN, until - time.monotonic()))
+                left = until - time.monotonic()
+                # Its own call tells in any case how it ended.
+                heard = told.wait(left if calls.settling else min(_LOOK_AGAIN, left))
                 self._hear(task, calls, told.take(), timed_out=not heard)
 
     def _look(self, task: Task, calls: OwnCalls, until: float) -> Task:

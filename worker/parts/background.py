@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from worker.store.outage import note
 
-# Threads that wait for work; more run when there is more work.
-_IDLE = 64
+# Threads that wait for work; more run when there is more work. Each has a few kB.
+_IDLE = 256
 
 Work = Callable[[], object]
 

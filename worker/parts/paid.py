@@ -131,7 +131,7 @@ class PaidParts(PublicParts):
         origin = SignIn(f"{url.split('://')[0]}://{urlsplit(url).netloc}", self.network.caip2, self.secret)
         return Buying(
             self.hiring,
-            PurchaseTerms(self.book, self.manifest.listing),
+            PurchaseTerms(self.manifest.listing),
             SignIns(origin, self.rate_limiter, self.store.now),
             self.discovery.address,
             self.discovery.advertise,
@@ -234,12 +234,14 @@ class PaidParts(PublicParts):
 
     @cached_property
     def settler(self) -> Settler:
+        ordered = OrderedQueue(self.queue, self.ledger)
         return Settler(
             self.ledger,
             self.store,
             self.facilitator,
             sign=self.sign_statement,
-            push=OrderedQueue(self.queue, self.ledger).push,
+            push=ordered.push,
+            push_verified=ordered.push_verified,
             resource_url=self.resource_url,
             chain=self.chain,
             # With a node configured the clock asks it, so nothing is presumed anywhere.

@@ -41,7 +41,7 @@ from worker.store.client import as_bytes
 from worker.store.commands import Word
 from worker.store.data_version import PACKED, all_have
 from worker.store.money_fields import payment_field
-from worker.store.scripts import Arg, Reply
+from worker.store.scripts import Arg, Reply, read_reply
 
 SETTLE_LEASE_US = 5 * SECOND_US
 # The clock repeats a verification that was not finished in this time.
@@ -192,10 +192,19 @@ class Ledger(LedgerReader):
 
     def order_queue(self, id: str, waiting: str, *append: tuple[Word, ...]) -> None:
         """Moves an execution that these commands append to a list of waiting work to its proper place."""
-        self._scripts.send_after(append, self._scripts.call("order_queue", id=id, waiting_list=waiting))
+        self._scripts.send_together(*append, self._scripts.call("order_queue", id=id, waiting_list=waiting))
 
     def verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
         reply = self._scripts.run(VERIFIED, id=id, number=number)
+        return reply.answer, reply.text()
+
+    def verified_in_queue(
+        self, id: str, number: int, waiting: str, *append: tuple[Word, ...]
+    ) -> tuple[VerifiedAnswer, str]:
+        """The same, and `order_queue`, in one round trip."""
+        verified = self._scripts.call(VERIFIED.name, id=id, number=number)
+        order = self._scripts.call("order_queue", id=id, waiting_list=waiting)
+        reply = read_reply(VERIFIED, self._scripts.send_together(verified, *append, order)[0])
         return reply.answer, reply.text()
 
     def verify_refused(self, id: str, number: int, code: str) -> tuple[VerifyRefusedAnswer, str]:

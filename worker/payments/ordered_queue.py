@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from worker.payments.answers import VerifiedAnswer
 from worker.payments.ledger import Ledger
 from worker.queue.rq import RunQueue
 
@@ -16,3 +17,10 @@ class OrderedQueue:
     def push(self, id: str) -> None:
         """Appends the execution and moves it to its place; if the move fails, it only waits longer."""
         self._queue.push(id, lambda commands: self._ledger.order_queue(id, self._queue.key, *commands))
+
+    def push_verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
+        """Records that a payment for work in this queue was verified, and appends the execution.
+
+        If the record says that it need not wait, who takes the message finds that out.
+        """
+        return self._ledger.verified_in_queue(id, number, self._queue.key, *self._queue.message(id))

@@ -18,6 +18,7 @@ from worker.core.errors import Problem
 from worker.core.ids import new_id
 from worker.engine.transitions import ExecutionStore
 from worker.files.store import Files
+from worker.payments.answers import VerifiedAnswer
 from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.checkpoints import Checkpoint, unarmed
 from worker.payments.evidence import ChainVerdict, look
@@ -55,6 +56,7 @@ class Settler:
         *,
         sign: Sign,
         push: Callable[[str], None],
+        push_verified: Callable[[str, int], tuple[VerifiedAnswer, str]] | None = None,
         resource_url: str,
         chain: ChainEvidence | None = None,
         presume: bool = True,
@@ -67,6 +69,7 @@ class Settler:
         self._facilitator = facilitator
         self._sign = sign
         self._push = push
+        self._push_verified = push_verified
         self._resource_url = resource_url
         self._chain = chain
         # Presume only where no process can ask a chain; here perhaps only the clock can.
@@ -91,12 +94,13 @@ class Settler:
         number: int,
         claimed: tuple[str, str] | None = None,
         *,
+        queued: bool = False,
         before_record: Callable[[], None] = lambda: None,
     ) -> str:
         """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'.
 
-        `claimed`: payload and requirements as the caller has just stored them. `before_record` is called
-        when the facilitator has answered.
+        `claimed`: payload and requirements as the caller has just stored them. `queued`: its work waits in
+        the queue once it is verified. `before_record` is called when the facilitator has answered.
         """
         payload, requirements = claimed or self._ledger.payload(id, number)
         self.checkpoint("before_verify")
@@ -105,9 +109,11 @@ class Settler:
         verdict = classify_verify(answer)
         before_record()
         if isinstance(verdict, Valid):
-            status, lane = self._insist(lambda: self._ledger.verified(id, number))
+            push_verified = self._push_verified if queued else None
+            status, lane = self._insist(lambda: (push_verified or self._ledger.verified)(id, number))
             self.checkpoint("after_verified")
-            self._queued(id, status, lane)
+            if push_verified is None:
+                self._queued(id, status, lane)
             return status
         if isinstance(verdict, Invalid):
             if verdict.nonce_used:

@@ -135,13 +135,22 @@ class Scripts:
             replies[0] = self.send(call)
         return checked(replies)
 
-    def send_after(self, commands: Sequence[tuple[Word, ...]], call: ScriptCall) -> Any:
-        """Runs one call after commands that go in the same round trip; returns the script's reply."""
-        words = ("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
-        replies = replies_together(self._client, *commands, words)
-        if isinstance(replies[-1], NoScriptError):
-            replies[-1] = self.send(call)
-        return checked(replies)[-1]
+    def send_together(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
+        """Runs calls and commands in one round trip, in this order; returns all replies.
+
+        Scripts that the store does not have yet run after all others.
+        """
+        words = [
+            ("EVALSHA", part.sha, len(part.keys), *part.keys, *part.args)
+            if isinstance(part, ScriptCall)
+            else part
+            for part in parts
+        ]
+        replies = replies_together(self._client, *words)
+        for at, part in enumerate(parts):
+            if isinstance(part, ScriptCall) and isinstance(replies[at], NoScriptError):
+                replies[at] = self.send(part)
+        return checked(replies)
 
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)

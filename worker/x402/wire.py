@@ -25,7 +25,7 @@ PAYMENT_IDENTIFIER = "payment-identifier"
 
 # Characters of payments that a process keeps decoded. One takes up to 22 times its text in memory: a header
 # has 1 kB as a rule, 16 kB at most, and may consist of empty lists.
-_KEPT_CHARS = 128 * 1024
+_KEPT_CHARS = 256 * 1024
 
 _DECIMAL = re.compile(r"0|[1-9][0-9]{0,77}")
 _HEX = re.compile(r"0x[0-9a-fA-F]+")

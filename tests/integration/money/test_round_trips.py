@@ -85,6 +85,17 @@ def test_paid_purchase(paid_worker: PaidWorker) -> None:
     assert cost.commands <= 216
 
 
+def test_paid_queued_task(paid_worker: PaidWorker) -> None:
+    """Long work takes the same trips: its message is queued in the one that records its verification."""
+    buyers = [PlainBuyer(paid_worker.seeker(), "long") for _ in range(ASKS)]
+    payments = [each.sign() for each in buyers]
+    asks = [
+        lambda each=each, payment=payment: each.send({"do": "ok"}, payment, Prefer="wait=10")
+        for each, payment in zip(buyers, payments, strict=True)
+    ]
+    assert least(paid_worker, asks, 200).trips <= 8
+
+
 def test_402_of_the_plain_door(paid_worker: PaidWorker) -> None:
     """One script reads all that decides about the request, whose input is checked."""
     buyer = PlainBuyer(paid_worker.seeker())
