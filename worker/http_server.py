@@ -96,7 +96,11 @@ class Answer(wsgi.Response):  # type: ignore[misc]
         head = "".join(lines).encode("latin-1")
         # Before anything can be on the wire: after a failure gunicorn may then write no second head.
         self.headers_sent, self.sent = True, len(data)
-        util.write(self.sock, b"%b\r\n%b" % (head, data))
+        whole_answer = b"%b\r\n%b" % (head, data)
+        # gevent's `sendall` first asks for the size of the socket's buffer.
+        sent = self.sock.send(whole_answer)
+        if sent < len(whole_answer):
+            self.sock.sendall(whole_answer[sent:])
 
 
 @lru_cache(maxsize=256)

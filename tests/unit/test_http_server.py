@@ -139,6 +139,10 @@ class Wire:
     def sendall(self, data: bytes) -> None:
         self.sent.append(bytes(data))
 
+    def send(self, data: bytes) -> int:
+        self.sendall(data)
+        return len(data)
+
 
 def written(kind: Any, request: Any, status: str, headers: Any, pieces: list[Any]) -> tuple[Any, list[bytes]]:
     wire = Wire()
@@ -203,11 +207,28 @@ def test_a_short_answer_leaves_in_one_piece() -> None:
         assert len(sent) == pieces
 
 
+@pytest.mark.parametrize("at_once", [0, 1, 50])
+def test_an_answer_that_is_sent_in_part_is_continued(at_once: int) -> None:
+    """A client that reads slowly gets each byte once."""
+
+    class Narrow(Wire):
+        def send(self, data: bytes) -> int:
+            self.sent.append(data[:at_once])
+            return at_once
+
+    wire, whole = Narrow(), Wire()
+    for each in (wire, whole):
+        answer = http_server.Answer(asked(), each, config())
+        answer.start_response("200 OK", [("Content-Length", "200")])
+        answer.write(b"0123456789" * 20)
+    assert b"".join(wire.sent) == b"".join(whole.sent) and len(wire.sent) == 2
+
+
 def test_no_second_head_follows_a_failed_one() -> None:
     """Part of it may be on the wire."""
 
     class Broken(Wire):
-        def sendall(self, data: bytes) -> None:
+        def send(self, data: bytes) -> int:
             raise OSError("reset")
 
     answer = http_server.Answer(asked(), Broken(), config())
