@@ -14,7 +14,7 @@ from worker.core.agent_keys import AGENT, RUNNER, to_rewrite
 from worker.core.errors import BadRequest, Forbidden
 from worker.core.states import State
 from worker.doors import kernel_agents, kernel_runners
-from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
+from worker.doors.answers import SSE_HEADERS, json_answer, sse, this_request, whole
 from worker.doors.bearers import OPERATOR
 from worker.doors.hangup import bound_writes
 from worker.doors.kernel_forms import body, number, plain, refuse, required, storable
@@ -42,15 +42,16 @@ def door(services: KernelServices) -> Blueprint:
 
     @blueprint.before_request
     def authenticate() -> None:
-        if "Rebuno-Signature" in request.headers:
+        asked = this_request()
+        if "HTTP_REBUNO_SIGNATURE" in asked.environ:
             raise BadRequest(OTHER_PROTOCOL)
-        g.caller = services.bearers.caller(
-            request.remote_addr or "",
-            request.headers.get("Authorization", ""),
-            from_this_machine=asked_from_this_machine(request),
+        g.caller = caller = services.bearers.caller(
+            asked.remote_addr or "",
+            asked.environ.get("HTTP_AUTHORIZATION", ""),
+            from_this_machine=asked_from_this_machine(asked),
         )
-        if g.caller != OPERATOR and not (request.endpoint or "").startswith(OPEN_TO[g.caller.role]):
-            raise Forbidden(f"this key is for {_WHO[g.caller.role]}")
+        if caller is not OPERATOR and not (asked.endpoint or "").startswith(OPEN_TO[caller.role]):
+            raise Forbidden(f"this key is for {_WHO[caller.role]}")
 
     _executions(blueprint, services)
     _logs(blueprint, services)

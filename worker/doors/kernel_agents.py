@@ -8,7 +8,7 @@ from flask import Blueprint, Response, g, request
 
 from worker.core.errors import BadRequest
 from worker.core.ids import is_id
-from worker.doors.answers import SSE_HEADERS, json_answer
+from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_answer
 from worker.doors.bearers import only
 from worker.doors.hangup import client_of
 from worker.doors.kernel_forms import body, flag, plain, query, required, storable, text
@@ -32,7 +32,7 @@ def add(blueprint: Blueprint, services: KernelServices, *, prefix: str) -> None:
         fields = body()
         with storable():
             answer = services.intents.submit(_intent(fields))
-        return Response(answer + b"\n", mimetype="application/json")
+        return JsonAnswer(answer + b"\n")
 
     @blueprint.post("/agents/step-result", endpoint=f"{prefix}step_result")
     def step_result() -> Response:
