@@ -195,8 +195,12 @@ class RemoteStore:
         found: list[bytes] = self.client.lrange(self.keys.mail(epoch), after, after + most - 1)
         return found
 
-    def drop_mail(self, epoch: str, written: int) -> None:
-        self.client.ltrim(self.keys.mail(epoch), written, -1)
+    def drop_mail(self, epoch: str, written: int, mark: bytes = b"") -> None:
+        """Removes sent messages; those who watch the mailbox hear the mark between the messages around it."""
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.ltrim(self.keys.mail(epoch), written, -1)
+            pipe.publish(self.keys.mail(epoch), mark)
+            pipe.execute()
 
     def lapsed(self, at: int, most: int = 100) -> list[str]:
         """Returns connections that have ended or whose process has gone."""
