@@ -23,7 +23,7 @@ BODY_SECONDS = 60.0
 SHORT_FORM = 16 << 10
 _MOST_FIELDS = 500
 _FORM = "application/x-www-form-urlencoded"
-_BROKEN = "the body ends early, or its chunks are malformed"
+BROKEN = "the body ends early, or its chunks are malformed"
 
 
 class TooSlow(Problem):
@@ -42,11 +42,11 @@ def raw() -> bytes:
         try:
             body = asked.get_data()
         except (OSError, ParseException) as broken:
-            raise BadRequest(_BROKEN) from broken
+            raise BadRequest(BROKEN) from broken
     if most is not None and len(body) > most:
         raise RequestEntityTooLarge()
     if length is not None and len(body) < length:
-        raise BadRequest(_BROKEN)
+        raise BadRequest(BROKEN)
     return body
 
 
