@@ -35,10 +35,13 @@ NO_CODES = {
     "CHAT_MODEL",
     "CONTENT_LENGTH",  # WSGI's names of headers
     "CONTENT_TYPE",
+    "HTTP_AUTHORIZATION",
     "HTTP_CONTENT_LENGTH",
     "HTTP_CONTENT_TYPE",
     "HTTP_FORWARDED",
     "HTTP_PAYMENT_SIGNATURE",
+    "HTTP_REBUNO_SIGNATURE",
+    "HTTP_TRANSFER_ENCODING",
     "HTTP_VIA",
     "HTTP_X_FORWARDED_FOR",
     "HTTP_X_FORWARDED_HOST",
@@ -49,6 +52,7 @@ NO_CODES = {
     "DIVERGE_MODE",  # a mode of the swarm's tasks
     "MAX_CONTENT_LENGTH",  # Flask's
     "PATH_INFO",  # WSGI's
+    "REMOTE_ADDR",
     "REQUEST_METHOD",
     "SERVER_PROTOCOL",
     "MAX_SIZE",

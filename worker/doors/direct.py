@@ -23,7 +23,7 @@ from worker.doors.limits import BODY_BYTES, check_headers
 from worker.store.request_counts import RequestCounts
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _FAILED = "worker.failed"
 _MOST_DIGITS = len(str(BODY_BYTES))
