@@ -21,6 +21,7 @@ from worker.core.settings import Settings
 from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id, this_request
 from worker.doors.application import Application
+from worker.doors.direct import DirectRoutes
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
@@ -46,11 +47,13 @@ def create_app(settings: Settings | None = None) -> Flask:
     app = Application("worker", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES
     app.url_map.strict_slashes = False
+    parts = Parts(settings, "web")
+    counts = parts.counts
+    if not settings.cors_origins:
+        app.wsgi_app = DirectRoutes(app.wsgi_app, kernel.direct_routes(parts), counts)  # type: ignore[method-assign]
     if settings.trusted_proxies:
         hops = settings.trusted_proxies
         app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
-    parts = Parts(settings, "web")
-    counts = parts.counts
     _frame_requests(app, counts)
     cors.add(app, settings.cors_origins)
     _answer_errors(app, settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ import redis
 
 from tests.engine import ERROR, SECOND, Engine
 from tests.fakes.restricted_scripts import RestrictedScripts
-from worker.core.errors import Conflict, NotFound, Unauthorized
+from worker.core.errors import Conflict, Forbidden, NotFound, Unauthorized
 from worker.core.ids import new_id
 from worker.core.states import Lane, Phase
 from worker.files.store import DiskFiles
@@ -48,12 +49,14 @@ class Kernel:
         }
         self.connections = Connections(self.store, lease_us=LEASE, lost=lost)
         self.decision = Decision("allow", "all", "")
+        self.foresees = False
         self.intents = Intents(
             self.store,
             engine.runners,
             RemoteResults(engine.store, engine.catalog, engine.files, check=lambda schema, output: None),
             engine.files,
             decide=self._decide,
+            foresee=lambda tool, arguments: self.decision if self.foresees else None,
             step_timeout_us=300 * SECOND,
         )
         self.messages = Messages(engine.store, self.store, engine.files)
@@ -374,6 +377,29 @@ def test_repeated_script_call_creates_one_step(kernel: Kernel) -> None:
     kernel.agent("a", "c2")
     # A new run is not answered with steps of an earlier one, whose results it never saw.
     assert kernel.invoke(id, key="k") != step
+
+
+@pytest.mark.parametrize("foresees", [False, True])
+@pytest.mark.parametrize("kind", ["allow", "deny", "require_approval"])
+def test_calls_are_checked_however_they_are_decided(kernel: Kernel, foresees: bool, kind: Any) -> None:
+    """Another agent's call, a repeat, one in a wrong session and one without a connection, as ever."""
+    kernel.foresees, kernel.decision = foresees, Decision(kind, "all", "")
+    connection, id = kernel.working()
+    call = Intent(id, kernel.session(id), "invoke_tool", tool="t", key="k", caller="a")
+    with pytest.raises(Forbidden, match="another agent"):
+        kernel.intents.submit(dataclasses.replace(call, caller="b"))
+    with pytest.raises(Unauthorized, match="session"):
+        kernel.intents.submit(dataclasses.replace(call, session=new_id()))
+    length = kernel.engine.store.log_length(id)
+    first = kernel.intents.submit(call)
+    assert kernel.intents.submit(call) == first
+    assert (json.loads(first).get("error") is None) is (kind != "deny")
+    assert kernel.engine.store.log_length(id) > length
+    with pytest.raises(Conflict, match="another intent"):
+        kernel.intents.submit(dataclasses.replace(call, tool="u"))
+    kernel.store.end(connection, only_lapsed=False)
+    with pytest.raises(Unauthorized, match="session"):
+        kernel.intents.submit(call)
 
 
 def test_full_log_refuses_new_steps(kernel: Kernel) -> None:

@@ -39,6 +39,7 @@ NO_CODES = {
     "MAX_CONTENT_LENGTH",  # Flask's
     "PATH_INFO",  # WSGI's
     "QUERY_STRING",
+    "REMOTE_ADDR",
     "REQUEST_METHOD",
     "SERVER_PROTOCOL",
     "MAX_SIZE",

@@ -26,6 +26,7 @@ from worker.policy.judge import (
     RuleSet,
     decide,
     explain,
+    foreseen,
     judge,
     limit_key,
 )
@@ -634,3 +635,69 @@ def test_limit_keys_are_unique(one: tuple[str, str], other: tuple[str, str]) -> 
     """A colon in an id cannot make one agent use another's limit."""
     assert (limit_key(*one) == limit_key(*other)) is (one == other)
     assert limit_key("researcher", "web.search") == "researcher:web.search"
+
+
+# --- decisions that need no look at the execution -----------------------------------------------------
+
+CONDITIONS = st.builds(
+    Condition,
+    tool_id=st.sampled_from([None, Glob("web.*"), Glob("shell")]),
+    agent_id=st.sampled_from(["", "", "a"]),
+    agent_ids=st.sampled_from([(), (), ("a", "b")]),
+    labels=st.sampled_from([(), (), (("env", "prod"),)]),
+    arguments=st.sampled_from([(), (Predicate("n", min=2),)]),
+    min_step_count=st.sampled_from([None, None, 0, 3]),
+    min_duration_ms=st.sampled_from([None, None, 10]),
+    schedule=st.sampled_from([None, None, Schedule.parse("Mon-Fri 09:00-17:00 UTC")]),
+)
+DECISIONS = st.builds(
+    Decision,
+    st.sampled_from(["allow", "deny", "require_approval"]),
+    st.sampled_from(["one", "two"]),
+    st.just("because"),
+    rate_limit=st.sampled_from([None, None, None, RateLimit(1, MINUTE, "1m")]),
+)
+RULE_SETS = st.builds(
+    RuleSet,
+    st.lists(st.builds(PolicyRule, st.just(1), CONDITIONS, DECISIONS), max_size=3).map(tuple),
+    DECISIONS,
+)
+CALLS = st.builds(
+    PolicyCall,
+    st.sampled_from(["a", "b", "c"]),
+    st.just(""),
+    labels=st.sampled_from([{}, {"env": "prod"}]),
+    step_count=st.integers(0, 4),
+    age_ms=st.integers(0, 20),
+    now_us=st.sampled_from([us("2026-03-02T10:00:00Z"), us("2026-03-01T10:00:00Z")]),
+)
+
+
+@given(
+    RULE_SETS,
+    st.lists(CALLS, min_size=5),
+    st.sampled_from(["web.x", "shell"]),
+    st.sampled_from([{}, {"n": 3}, 1]),
+)
+def test_foreseen_decision_is_that_of_every_execution(
+    rules: RuleSet, calls: list[PolicyCall], tool: str, arguments: Any
+) -> None:
+    """What is foreseen is what is decided for any execution at any time, and counts nothing."""
+    found = foreseen(Policy(others=rules), tool, arguments)
+    for call in calls if found else ():
+        made = dataclasses.replace(call, tool_id=tool, arguments=arguments)
+        assert decide(Policy(others=rules), made) == found and found.rate_limit is None
+
+
+def test_what_is_foreseen() -> None:
+    """Rules about other tools do not matter; rules about executions, and policies of single agents, do."""
+    about_shell = rule("shell", Condition(tool_id=Glob("shell"), agent_id="a"))
+    allowed = rule("web", Condition(tool_id=Glob("web.*"), arguments=(Predicate("n", min=2),)), priority=2)
+    both = policy(about_shell, allowed)
+    assert foreseen(both, "web.x", {"n": 3}) == allowed.decision
+    assert foreseen(both, "web.x", {"n": 1}) == NO_RULE
+    assert foreseen(both, "shell", {}) is None
+    assert foreseen(LIMITED, "web.x", {}) is None and foreseen(LIMITED, "deploy", {}) is not None
+    assert foreseen(Policy({"a": RuleSet((), NO_RULE)}, both.others), "web.x", {"n": 3}) is None
+    assert foreseen(Policy(), "web.x", {}) is None
+    assert foreseen(SECURE, "x", None) == SECURE.others.default  # type: ignore[union-attr]

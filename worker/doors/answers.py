@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
 _OWN_HEADERS = frozenset({"Content-Type", "Content-Length"})
 # Statuses of answers that have a body.
-_WITH_BODY = frozenset({200, *range(400, 600)})
+_WITH_BODY = frozenset({200, 201, *range(400, 600)})
 # Payloads up to this are kept encoded.
 _SMALL = 4_096
 SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "keep-alive"}

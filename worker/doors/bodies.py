@@ -43,13 +43,13 @@ def raw() -> bytes:
         most, length = asked.max_content_length, asked.content_length
         ends = environ.get("wsgi.input_terminated", False)
         if ends and length is not None and (most is None or length <= most):
-            body = environ[_BODY] = _of_length(environ, length)
+            body = environ[_BODY] = of_length(environ, length)
         else:
             body = _through_flask(asked)
     return body
 
 
-def _of_length(environ: dict[str, Any], length: int) -> bytes:
+def of_length(environ: dict[str, Any], length: int) -> bytes:
     """A server that ends the body where its length says needs no stream in between, and one call."""
     with in_time(environ, BODY_SECONDS):
         try:

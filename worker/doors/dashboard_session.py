@@ -68,7 +68,7 @@ class Sessions:
         if authorization:
             return self.by_token(request, authorization.removeprefix("Bearer "), "")
         found = self._read(request.cookies.get(COOKIE, ""))
-        if found is None and self._token is None and asked_from_this_machine(request):
+        if found is None and self._token is None and asked_from_this_machine(request.environ):
             return Visitor(OPERATOR, "this machine", by_cookie=True)
         return found
 

@@ -5,6 +5,8 @@ Agents and runners have their own modules; this one combines them behind one bea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import structlog
@@ -14,10 +16,11 @@ from worker.core.agent_keys import AGENT, RUNNER, to_rewrite
 from worker.core.errors import BadRequest, Forbidden
 from worker.core.states import State
 from worker.doors import kernel_agents, kernel_runners
-from worker.doors.answers import SSE_HEADERS, json_answer, sse, whole
-from worker.doors.bearers import OPERATOR
+from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_answer, json_text, sse, this_request, whole
+from worker.doors.bearers import OPERATOR, Caller
+from worker.doors.direct import DirectRoute, raise_if_failed
 from worker.doors.hangup import bound_writes
-from worker.doors.kernel_forms import body, number, plain, refuse, required, storable
+from worker.doors.kernel_forms import body, fields_of, number, plain, refuse, required, storable
 from worker.doors.own_machine import asked_from_this_machine
 from worker.doors.services import KernelServices
 from worker.engine.events import iso
@@ -42,15 +45,9 @@ def door(services: KernelServices) -> Blueprint:
 
     @blueprint.before_request
     def authenticate() -> None:
-        if "Rebuno-Signature" in request.headers:
-            raise BadRequest(OTHER_PROTOCOL)
-        g.caller = services.bearers.caller(
-            request.remote_addr or "",
-            request.headers.get("Authorization", ""),
-            from_this_machine=asked_from_this_machine(request),
-        )
-        if g.caller != OPERATOR and not (request.endpoint or "").startswith(OPEN_TO[g.caller.role]):
-            raise Forbidden(f"this key is for {_WHO[g.caller.role]}")
+        asked = this_request()
+        raise_if_failed(asked.environ)
+        g.caller = _caller(services, asked.environ, asked.endpoint or "")
 
     _executions(blueprint, services)
     _logs(blueprint, services)
@@ -60,6 +57,43 @@ def door(services: KernelServices) -> Blueprint:
     if rewrite:
         log.warning("agent_keys.without_role", entries=rewrite)
     return blueprint
+
+
+def direct_routes(services: KernelServices) -> dict[str, DirectRoute]:
+    """What each execution of a remote agent asks for."""
+
+    def enter(environ: Mapping[str, Any], endpoint: str) -> Caller:
+        return _caller(services, environ, endpoint)
+
+    def create(body: bytes, caller: Caller) -> bytes:
+        return _created(services, fields_of(body))
+
+    def intent(body: bytes, caller: Caller) -> bytes:
+        return kernel_agents.submit_intent(services, fields_of(body), caller)
+
+    def result(body: bytes, caller: Caller) -> bytes:
+        return kernel_agents.record_result(services, fields_of(body), caller)
+
+    agents = f"{NAME}.{AGENT}_"
+    return {
+        "/v0/executions": DirectRoute(f"{NAME}.create", enter, create, HTTPStatus.CREATED),
+        "/v0/agents/intent": DirectRoute(f"{agents}intent", enter, intent),
+        "/v0/agents/step-result": DirectRoute(f"{agents}step_result", enter, result),
+    }
+
+
+def _caller(services: KernelServices, environ: Mapping[str, Any], endpoint: str) -> Caller:
+    """Who asks, if this endpoint is open to them."""
+    if "HTTP_REBUNO_SIGNATURE" in environ:
+        raise BadRequest(OTHER_PROTOCOL)
+    caller = services.bearers.caller(
+        environ.get("REMOTE_ADDR") or "",
+        environ.get("HTTP_AUTHORIZATION", ""),
+        from_this_machine=asked_from_this_machine(environ),
+    )
+    if caller is not OPERATOR and not endpoint.startswith(OPEN_TO[caller.role]):
+        raise Forbidden(f"this key is for {_WHO[caller.role]}")
+    return caller
 
 
 # Prefixes of endpoint names that keys of agents, of runners, or of both may call.
@@ -80,24 +114,7 @@ def _executions(blueprint: Blueprint, services: KernelServices) -> None:
 
     @blueprint.post("/executions")
     def create() -> Response:
-        fields = body()
-        agent = plain(required(fields, "agent_id"), "agent_id")
-        input, labels = fields.get("input"), _labels(fields.get("labels"))
-        with storable():
-            begun = executions.begin(agent, input, door=NAME, labels=labels)
-        return json_answer(
-            {
-                "id": begun.id,
-                "status": State.PENDING if begun.assigned is None else State.RUNNING,
-                "agent_id": agent,
-                "labels": labels,
-                "created_at": iso(begun.created),
-                "updated_at": iso(begun.assigned or begun.created),
-                "input": input,
-                "output": None,
-            },
-            201,
-        )
+        return JsonAnswer(_created(services, body()), 201)
 
     @blueprint.get("/executions")
     def listed() -> Response:
@@ -129,6 +146,26 @@ def _executions(blueprint: Blueprint, services: KernelServices) -> None:
         with storable():
             executions.signal(id, kind, fields.get("payload"))
         return json_answer({"status": "ok"})
+
+
+def _created(services: KernelServices, fields: dict[str, Any]) -> bytes:
+    """Creates an execution, and shows it."""
+    agent = plain(required(fields, "agent_id"), "agent_id")
+    input, labels = fields.get("input"), _labels(fields.get("labels"))
+    with storable():
+        begun = services.executions.begin(agent, input, door=NAME, labels=labels)
+    return json_text(
+        {
+            "id": begun.id,
+            "status": State.PENDING if begun.assigned is None else State.RUNNING,
+            "agent_id": agent,
+            "labels": labels,
+            "created_at": iso(begun.created),
+            "updated_at": iso(begun.assigned or begun.created),
+            "input": input,
+            "output": None,
+        }
+    )
 
 
 def _logs(blueprint: Blueprint, services: KernelServices) -> None:

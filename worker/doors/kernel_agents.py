@@ -8,8 +8,8 @@ from flask import Blueprint, Response, g, request
 
 from worker.core.errors import BadRequest
 from worker.core.ids import is_id
-from worker.doors.answers import SSE_HEADERS, json_answer
-from worker.doors.bearers import only
+from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_text
+from worker.doors.bearers import Caller, only
 from worker.doors.hangup import client_of
 from worker.doors.kernel_forms import body, flag, plain, query, required, storable, text
 from worker.doors.services import KernelServices
@@ -29,26 +29,31 @@ def add(blueprint: Blueprint, services: KernelServices, *, prefix: str) -> None:
 
     @blueprint.post("/agents/intent", endpoint=f"{prefix}intent")
     def intent() -> Response:
-        fields = body()
-        with storable():
-            answer = services.intents.submit(_intent(fields))
-        return Response(answer + b"\n", mimetype="application/json")
+        return JsonAnswer(submit_intent(services, body(), g.caller))
 
     @blueprint.post("/agents/step-result", endpoint=f"{prefix}step_result")
     def step_result() -> Response:
-        fields = body()
-        id, session = required(fields, "execution_id", most=0), required(fields, "session_id", most=0)
-        step = required(fields, "step_id", most=0)
-        success, error = flag(fields, "success"), text(fields, "error", most=0)
-        _known(id, session)
-        with storable():
-            services.intents.step_result(
-                id, session, step, success=success, data=fields.get("data"), error=error, caller=g.caller.name
-            )
-        return json_answer({"status": "ok"})
+        return JsonAnswer(record_result(services, body(), g.caller))
 
 
-def _intent(fields: dict[str, Any]) -> Intent:
+def submit_intent(services: KernelServices, fields: dict[str, Any], caller: Caller) -> bytes:
+    with storable():
+        return services.intents.submit(_intent(fields, caller)) + b"\n"
+
+
+def record_result(services: KernelServices, fields: dict[str, Any], caller: Caller) -> bytes:
+    id, session = required(fields, "execution_id", most=0), required(fields, "session_id", most=0)
+    step = required(fields, "step_id", most=0)
+    success, error = flag(fields, "success"), text(fields, "error", most=0)
+    _known(id, session)
+    with storable():
+        services.intents.step_result(
+            id, session, step, success=success, data=fields.get("data"), error=error, caller=caller.name
+        )
+    return json_text({"status": "ok"})
+
+
+def _intent(fields: dict[str, Any], caller: Caller) -> Intent:
     id, session = required(fields, "execution_id", most=0), required(fields, "session_id", most=0)
     about = fields.get("intent")
     if about is not None and not isinstance(about, dict):
@@ -70,7 +75,7 @@ def _intent(fields: dict[str, Any]) -> Intent:
         output=about.get("output"),
         error=of("error", MOST_ERROR),
         remote=flag(about, "remote", shown="intent.remote"),
-        caller=g.caller.name,
+        caller=caller.name,
     )
     _known(id, session)
     return read

@@ -55,12 +55,17 @@ def refuse(problem: Problem) -> Response:
 
 
 def body() -> dict[str, Any]:
-    """The first JSON value of the body, whatever its content type; `null` is an empty object."""
+    """The fields of the current request's body."""
     try:
         read = raw()
     except RequestEntityTooLarge as fault:
         raise BadRequest("request body too large") from fault
-    value = _first_value(read)
+    return fields_of(read)
+
+
+def fields_of(body: bytes) -> dict[str, Any]:
+    """The first JSON value of a body, whatever its content type; `null` is an empty object."""
+    value = _first_value(body)
     if value is None:
         return {}
     if not isinstance(value, dict):

@@ -110,7 +110,7 @@ def operator_only(services: OpsServices) -> None:
     caller = services.bearers.caller(
         request.remote_addr or "",
         request.headers.get("Authorization", ""),
-        from_this_machine=asked_from_this_machine(request),
+        from_this_machine=asked_from_this_machine(request.environ),
     )
     if caller != OPERATOR:
         raise Unauthorized()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from collections.abc import Mapping
+from typing import Any
 
-from flask import Request
+from werkzeug.wsgi import get_host
 
 from worker.core.values import is_this_machine
 
@@ -23,18 +25,17 @@ _FORWARDED = frozenset(
 _LOOPBACK = ("127.0.0.1", "::1")
 
 
-def asked_from_this_machine(request: Request) -> bool:
+def asked_from_this_machine(environ: Mapping[str, Any]) -> bool:
     """Whether client and Host header are this machine, and no proxy forwarded the request.
 
     The host is checked because a page in a local browser can point its own name at 127.0.0.1 (DNS rebinding).
     """
-    environ = request.environ
     if not _FORWARDED.isdisjoint(environ) or environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
         return False
-    asked = request.host
+    asked = get_host(environ)  # type: ignore[arg-type]
     before, _, port = asked.rpartition(":")
     host = (before if port.isdigit() else asked).strip("[]")
-    return is_own_address(request.remote_addr or "") and (
+    return is_own_address(environ.get("REMOTE_ADDR") or "") and (
         host in _LOOPBACK or is_this_machine(f"http://{asked}") or is_own_address(host)
     )
 

@@ -21,7 +21,7 @@ from worker.files.store import Files, files_from
 from worker.hiring.schema_check import output_checker
 from worker.payments.money_store import HOOKS
 from worker.policy.file import policy_for
-from worker.policy.judge import Decision, Policy, PolicyCall, judge
+from worker.policy.judge import Decision, Policy, PolicyCall, foreseen, judge
 from worker.queue.checks import CheckQueue
 from worker.queue.rq import RunQueue
 from worker.remote.assignment import Assignment
@@ -215,6 +215,7 @@ class EngineParts:
             RemoteResults(self.store, self.catalog, self.files, check=output_checker(self.executions)),
             self.files,
             decide=self.decide,
+            foresee=lambda tool, arguments: foreseen(self.policy, tool, arguments),
             step_timeout_us=self._step_timeout_us,
             timed=self.counts.policy_took,
         )

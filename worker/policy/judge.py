@@ -87,15 +87,30 @@ class Condition:
 
     def why_not(self, call: PolicyCall) -> str | None:
         """Returns None if the condition holds for the call, else the first part that does not."""
-        return self._why_not_who(call) or self._why_not_what(call) or self._why_not_when(call)
+        return (
+            self.why_not_tool(call)
+            or self._why_not_agent(call)
+            or self._why_not_what(call)
+            or self._why_not_when(call)
+        )
 
-    def _why_not_who(self, call: PolicyCall) -> str | None:
+    @property
+    def of_call_alone(self) -> bool:
+        """Whether it holds for a call whatever the execution and the time."""
+        of_execution = self.agent_id or self.agent_ids or self.labels or self.min_step_count is not None
+        return not (of_execution or self.min_duration_ms is not None or self.schedule)
+
+    def why_not_tool(self, call: PolicyCall) -> str | None:
+        """The same for the parts that name tools."""
         if self.action and self.action != ACTION:
             return f"action {self.action} is not {ACTION}"
         if self.tool_id and not self.tool_id.matches(call.tool_id):
             return f"tool_id {self.tool_id.text} does not match"
         if self.tool_ids and not any(glob.matches(call.tool_id) for glob in self.tool_ids):
             return f"none of tool_ids {', '.join(glob.text for glob in self.tool_ids)} matches"
+        return None
+
+    def _why_not_agent(self, call: PolicyCall) -> str | None:
         if self.agent_id and self.agent_id != call.agent_id:
             return f"agent_id is not {self.agent_id}"
         if self.agent_ids and call.agent_id not in self.agent_ids:
@@ -199,6 +214,23 @@ def explain(policy: Policy, call: PolicyCall) -> Explanation:
 def decide(policy: Policy, call: PolicyCall) -> Decision:
     """Decides a call. The decision names its rate limit but does not count it."""
     return explain(policy, call).decision
+
+
+def foreseen(policy: Policy, tool_id: str, arguments: Any) -> Decision | None:
+    """The decision on this call if it is the same for every execution, at any time, and counts nothing."""
+    found = policy.others
+    if policy.agents or found is None:
+        return None
+    call, decision = PolicyCall("", tool_id, arguments), found.default
+    for rule in found.rules:
+        if rule.when.why_not_tool(call) is not None:
+            continue
+        if not rule.when.of_call_alone:
+            return None
+        if rule.when.why_not(call) is None:
+            decision = rule.decision
+            break
+    return None if decision.rate_limit else decision
 
 
 class RateLimiter(Protocol):

@@ -16,7 +16,7 @@ from worker.engine.step_fields import step_field, step_with_job
 from worker.remote.answers import ASSIGN, AssignAnswer
 from worker.remote.mail import message_item
 from worker.remote.members import epoch_of
-from worker.remote.store import Connection, RemoteStore, read_queue_head
+from worker.remote.store import Connection, RemoteStore
 from worker.store.each import each
 from worker.store.scripts import ScriptCall, read_reply
 
@@ -45,13 +45,16 @@ class Assignment:
         """Creates and queues the execution, and assigns it if a connection is available."""
         member = self._guesses.get(new.agent)
         guess = None if member is None else self._guess(new, member)
-        first, last = self._store.create(creation, new.agent, guess)
+        if guess is None:
+            first, last = self._store.create_and_count(creation, new.agent)
+        else:
+            first, last = self._store.create(creation, guess)
         creates = read_reply(CREATE, first)
         created = int(creates.text(1) or 0)
         if creates.text() != new.id:
             return CreatedExecution(False, creates.text(), created)
         if guess is None:
-            assigned = self._assign_queued(new.agent, read_queue_head(last))
+            assigned = self._assign_queued(new.agent, self._store.queue_head(new.agent)) if last else {}
         elif (tried := read_reply(ASSIGN, last)).answer is AssignAnswer.ASSIGNED:
             assigned = {new.id: int(tried.values[0])}
             self._remember(new.agent, tried.text(2))

@@ -31,7 +31,9 @@ class Intent:
 
     @property
     def digest(self) -> str:
-        """Digest of the content: equal digests under one key mean the same intent."""
+        """Digest of the content: equal digests under one key mean the same intent. '' without a key."""
+        if not self.key:
+            return ""
         about = [self.type, self.tool, self.arguments, self.signal_type, self.output, self.error, self.remote]
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:32]
 

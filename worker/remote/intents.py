@@ -45,6 +45,8 @@ MOST_ATTEMPTS = 3
 _WHILE_ASKED = ("invoke_tool", "fail")
 
 Decide = Callable[[PolicyCall], Decision]
+# The decision on a tool and its arguments, if the policy need not look at the execution; else None.
+Foresee = Callable[[str, Any], Decision | None]
 
 
 class _Unchecked(Exception):
@@ -62,6 +64,7 @@ class Intents:
         files: Files,
         *,
         decide: Decide,
+        foresee: Foresee = lambda tool, arguments: None,
         step_timeout_us: int,
         timed: Callable[[float], None] = lambda seconds: None,
     ) -> None:
@@ -70,6 +73,7 @@ class Intents:
         self._outcomes = outcomes
         self._files = files
         self._decide = decide
+        self._foresee = foresee
         self._step_timeout_us = step_timeout_us
         self._timed = timed
 
@@ -119,10 +123,15 @@ class Intents:
     # Tools
 
     def _invoke(self, intent: Intent) -> bytes:
-        known = self._check(intent)
-        if known.answer is SessionAnswer.AGAIN:
-            return as_bytes(known.values[0])
-        decision = self._judge(intent, known)
+        began = time.perf_counter()
+        decision = self._foresee(intent.tool, intent.arguments)
+        if decision is not None:
+            self._timed(time.perf_counter() - began)
+        else:
+            known = self._check(intent)
+            if known.answer is SessionAnswer.AGAIN:
+                return as_bytes(known.values[0])
+            decision = self._judge(intent, known)
         if decision.refusal is not None:
             return self._deny(intent, decision)
         step = new_id()
@@ -145,6 +154,7 @@ class Intents:
             INVOKE,
             id=intent.id,
             session=intent.session,
+            caller=intent.caller,
             key=intent.hidden_key,
             digest=intent.digest,
             step=step,
@@ -155,12 +165,12 @@ class Intents:
             timeout=(decision.timeout_ms or 0) * 1000 or self._step_timeout_us,
             accepted=call.accepted(),
             created=call.created(attempts),
-            job=new_id(),
+            job=new_id() if intent.remote else "",
             arguments=call.packed,
-            required=call.approval_required(decision.reason),
-            blocked=call.blocked(step),
+            required=call.approval_required(decision.reason) if asks else b"",
+            blocked=call.blocked(step) if asks else b"",
             response=encode({"accepted": True, "step_id": step}),
-            asking=encode({"accepted": True, "step_id": step, "pending_approval": True}),
+            asking=encode({"accepted": True, "step_id": step, "pending_approval": True}) if asks else b"",
             approval=f"approved {digest(intent.tool, intent.arguments)}",
             most_events=MOST_EVENTS,
             most_bytes=MOST_LOG_BYTES,
@@ -197,6 +207,7 @@ class Intents:
             DENY,
             id=intent.id,
             session=intent.session,
+            caller=intent.caller,
             key=intent.hidden_key,
             digest=intent.digest,
             payload=tool_call(intent).denied(decision.reason, decision.rule_id),

@@ -195,8 +195,12 @@ class RemoteStore:
         found: list[bytes] = self.client.lrange(self.keys.mail(epoch), after, after + most - 1)
         return found
 
-    def drop_mail(self, epoch: str, written: int) -> None:
-        self.client.ltrim(self.keys.mail(epoch), written, -1)
+    def drop_mail(self, epoch: str, written: int, mark: bytes = b"") -> None:
+        """Removes sent messages; those who watch the mailbox hear the mark between the messages around it."""
+        with self.client.pipeline(transaction=True) as pipe:
+            pipe.ltrim(self.keys.mail(epoch), written, -1)
+            pipe.publish(self.keys.mail(epoch), mark)
+            pipe.execute()
 
     def lapsed(self, at: int, most: int = 100) -> list[str]:
         """Returns connections that have ended or whose process has gone."""
@@ -214,9 +218,13 @@ class RemoteStore:
     def place(self, id: str, agent: str) -> PlaceAnswer:
         return read_reply(PLACE, self.scripts.send(self._place(id, agent))).answer
 
-    def create(self, creation: ScriptCall, agent: str, guess: ScriptCall | None) -> list[Any]:
-        """Creates an execution, then tries the guess or reads the head of the queue."""
-        return self.scripts.batch([creation, guess or self._queue_head(agent)])
+    def create(self, creation: ScriptCall, guess: ScriptCall) -> list[Any]:
+        """Creates an execution, then tries the guess."""
+        return self.scripts.batch([creation, guess])
+
+    def create_and_count(self, creation: ScriptCall, agent: str) -> list[Any]:
+        """Creates an execution, then counts the agent's connections. A later one finds it waiting."""
+        return self.scripts.send_with(creation, ("ZCARD", self.keys.consumers("agent", agent)))
 
     def place_and_read_head(self, id: str, agent: str) -> tuple[str, str] | None:
         """Queues an execution and returns the head of the queue."""

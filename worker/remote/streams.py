@@ -14,10 +14,11 @@ import redis
 import structlog
 
 from worker.core.errors import NotFound, Unavailable
-from worker.engine.watch import Watch, Watcher
+from worker.engine.watch import Watcher
 from worker.remote.assignment import Assignment
 from worker.remote.connections import Connections
 from worker.remote.mail import MailReference, read_item
+from worker.remote.mail_watch import MailWatch
 from worker.remote.messages import Messages, frame
 from worker.remote.runners import Runners
 from worker.remote.store import Connection, Kind, RemoteStore
@@ -38,12 +39,10 @@ _LOOK = 0.25
 class RemoteStream:
     """One open stream."""
 
-    def __init__(self, connection: Connection, watch: Watch) -> None:
+    def __init__(self, connection: Connection, watch: MailWatch) -> None:
         self.connection = connection
         self.watch = watch
         self.ended = False
-        # Messages sent but not yet removed from the head of the mailbox.
-        self.written = 0
 
     def end(self) -> None:
         """Ends the stream because the connection or its client is gone."""
@@ -130,7 +129,7 @@ class RemoteStreams:
         log.info("stream.opened", kind=kind, name=name, consumer=consumer)
         parted = False
         try:
-            with self._watcher.watch(self._keys.mail(connection.epoch)) as watch:
+            with MailWatch(self._watcher, self._keys.mail(connection.epoch)) as watch:
                 stream = RemoteStream(connection, watch)
                 self._add(stream)
                 unwatch = hang(stream.end)
@@ -140,7 +139,7 @@ class RemoteStreams:
                 finally:
                     unwatch()
                 leaving = self._watcher.closed and not stream.ended
-                parted = leaving and self._connections.hand_over(connection, stream.written)
+                parted = leaving and self._connections.hand_over(connection, watch.kept)
         finally:
             with self._lock:
                 self._open.pop(connection.epoch, None)
@@ -156,10 +155,10 @@ class RemoteStreams:
             if frames:
                 yield frames
                 beat = time.monotonic() + HEARTBEAT
-            stream.written += count
-            if stream.written >= _BATCH:
-                self._store.drop_mail(stream.connection.epoch, stream.written)
-                stream.written = 0
+            stream.watch.sent += count
+            if stream.watch.kept >= _BATCH:
+                kept = stream.watch.kept
+                self._store.drop_mail(stream.connection.epoch, kept, stream.watch.drop())
                 more()  # work that did not fit into the mailbox fits now
             news = count == _BATCH or (not stream.ended and stream.watch.wait(beat - time.monotonic()))
             if not news and not stream.ended:
@@ -171,7 +170,7 @@ class RemoteStreams:
         epoch = stream.connection.epoch
         while True:
             try:
-                items = self._store.read_mail(epoch, stream.written, _BATCH)
+                items = stream.watch.take() or self._store.read_mail(epoch, stream.watch.kept, _BATCH)
                 if not items and not self._store.alive(epoch):
                     stream.end()
                 return len(items), b"".join(map(self._frame, items))

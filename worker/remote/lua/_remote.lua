@@ -14,14 +14,16 @@ local function cut(epoch, key)
   redis.call('PUBLISH', key, '')
 end
 
--- Puts a message into a living connection's mailbox. A full mailbox is not trimmed: the connection ends.
+-- Puts a message into a living connection's mailbox. A full mailbox is not trimmed: the connection ends. The message
+-- is published with its place, so that its process need not read it.
 local function post(epoch, key, at, most, message)
   if not alive(epoch, at) then return false end
-  if redis.call('RPUSH', key, message) > tonumber(most) then
+  local length = redis.call('RPUSH', key, message)
+  if length > tonumber(most) then
     cut(epoch, key)
     return false
   end
-  redis.call('PUBLISH', key, '')
+  redis.call('PUBLISH', key, length .. ' ' .. message)
   return true
 end
 

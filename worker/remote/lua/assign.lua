@@ -52,8 +52,11 @@ local function next_turn(last)
   return next_after(CONSUMERS, last, function(other) return alive(epoch_of(other), at) end)
 end
 
-if guess == '1' and next_turn(redis.call('HGET', TURNS, turn_of)) ~= member then return {'turn'} end
-if not alive(epoch, at) or not redis.call('ZSCORE', CONSUMERS, member) then return {'lost'} end
+if guess == '1' then
+  if next_turn(redis.call('HGET', TURNS, turn_of)) ~= member then return {'turn'} end
+elseif not alive(epoch, at) or not redis.call('ZSCORE', CONSUMERS, member) then
+  return {'lost'}
+end
 -- Work fills at most half of a mailbox: the rest is for news about it, which cannot wait for space.
 if redis.call('LLEN', MAIL) * 2 >= tonumber(most) then
   redis.call('HSET', TURNS, turn_of, member)
@@ -72,13 +75,11 @@ end
 local message = message ~= '' and message or '@assigned ' .. id .. ' ' .. session
 if not post(epoch, MAIL, at, most, message) then return {'lost'} end
 local run_until = whole(math.min(at + tonumber(limit), ends_by))
-redis.call('HINCRBY', RECORD, 'fence', 1)
-redis.call('HINCRBY', RECORD, 'attempt', 1)
-redis.call('HSET', RECORD, 'lease', run_until, 'started', whole(at), 'run_until', run_until, 'worker', consumer,
-  'session', session, 'epoch', epoch)
-redis.call('HSETNX', RECORD, 'first_started', whole(at))
+local fence, attempt, first_started, created = unpack(get('fence', 'attempt', 'first_started', 'created'))
+move_from(created, id, 'pending', 'running', at, 'fence', whole(fence + 1), 'attempt', whole(attempt + 1),
+  'lease', run_until, 'started', whole(at), 'first_started', first_started or whole(at), 'run_until', run_until,
+  'worker', consumer, 'session', session, 'epoch', epoch)
 redis.call('HDEL', STEPS, 'cut')
-move(id, 'pending', 'running', at)
 if redis.call('HSTRLEN', RECORD, 'hooks') > 0 then redis.call('ZADD', HOOKED, whole(at), id) end
 redis.call('ZREM', WAITING, id)
 redis.call('ZREM', QUEUED, id)

@@ -5,6 +5,7 @@
 -- args
 --   id
 --   session
+--   caller       or ''
 --   key          idempotency key or ''
 --   digest       of the intent
 --   payload      of intent.denied
@@ -24,9 +25,10 @@
 --   sealed
 --   blocked   what for
 local at = now()
+local no = refusal(session, caller, at)
+if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
 local before = answered(key, digest)
 if before then return before end
-local no = refusal(session, '', at)
 if not goes_on(no) then return no end
 if not fits(1, #payload, most_events, most_bytes) then return {'full'} end
 answer(key, digest, response)

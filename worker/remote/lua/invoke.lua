@@ -5,6 +5,7 @@
 -- args
 --   id
 --   session
+--   caller       or ''
 --   key          idempotency key or ''
 --   digest       of the intent
 --   step
@@ -38,9 +39,10 @@
 --   blocked   what for
 local remote = runner == '1'
 local at = now()
+local no = refusal(session, caller, at)
+if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
 local before = answered(key, digest)
 if before then return before end
-local no = refusal(session, '', at)
 if not goes_on(no) then return no end
 if redis.call('HEXISTS', STEPS, step .. ' status') == 1 then return {'new', response, ''} end
 -- Do not ask again about a call that was denied while no agent was connected.

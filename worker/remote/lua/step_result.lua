@@ -31,7 +31,7 @@ local status, known = unpack(redis.call('HMGET', STEPS, step .. ' status', step 
 if not status then return {'step'} end
 if status ~= 'pending' then return {known == digest and 'again' or 'resolved'} end
 -- A step that awaits approval has not begun.
-if awaited(step) then return {'resolved'} end
+if no and awaited(step) then return {'resolved'} end
 redis.call('HINCRBY', RECORD, 'log_bytes', #payload)
 close_step(id, step, outcome)
 redis.call('HSET', STEPS, step .. ' value', value, step .. ' answer', digest)
