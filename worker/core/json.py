@@ -15,12 +15,23 @@ class NotJson(ValueError):
     """A value that JSON cannot represent; names its type and its path in the value."""
 
 
-# `json.dumps` makes an encoder for each call that has options.
-text_of: Callable[[Any], str] = json.JSONEncoder(
-    ensure_ascii=False, separators=(",", ":"), allow_nan=False
-).encode
+def kept_encoder(*, ascii: bool, allow_nan: bool) -> Callable[[Any], str]:
+    """Compact JSON. Python's own encoders make the one in C anew for each value.
+
+    A value that contains itself is a RecursionError, not a ValueError.
+    """
+    plain = json.JSONEncoder(ensure_ascii=ascii, separators=(",", ":"), allow_nan=allow_nan)
+    parts: Any = json.encoder
+    if parts.c_make_encoder is None:
+        return plain.encode
+    quote = parts.encode_basestring_ascii if ascii else parts.encode_basestring
+    chunks = parts.c_make_encoder(None, plain.default, quote, None, ":", ",", False, False, allow_nan)
+    return lambda value: "".join(chunks(value, 0))
+
+
+text_of = kept_encoder(ascii=False, allow_nan=False)
 # The same in ASCII, and with the numbers that only Python reads.
-ascii_of: Callable[[Any], str] = json.JSONEncoder(separators=(",", ":")).encode
+ascii_of = kept_encoder(ascii=True, allow_nan=True)
 
 
 def encode(value: Any) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from worker.core.errors import BadRequest
+from worker.core.json import kept_encoder
 from worker.core.nesting import deeper_than
 from worker.x402.networks import find_network
 
@@ -31,14 +32,14 @@ MAX_DEPTH = 32
 # Removes something from a document that is too large for a header.
 Reduction = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+_text_of = kept_encoder(ascii=True, allow_nan=False)
 _STANDARD = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _URL_SAFE = re.compile(r"[A-Za-z0-9_-]+={0,2}")
 
 
 def encode(document: Mapping[str, Any]) -> str:
     """Return padded standard base64 of compact ASCII JSON, readable by every published client."""
-    return _base64(_ENCODER.encode(document))
+    return _base64(_text_of(document))
 
 
 def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = ()) -> str:
