@@ -10,7 +10,6 @@ import json
 import time
 from collections.abc import Callable
 from typing import Any
-from zlib import compress
 
 import redis
 from redis.exceptions import RedisError
@@ -74,7 +73,7 @@ class RunQueue:
         message: dict[str, Word] = {
             "created_at": at,
             "enqueued_at": at,
-            "data": compress(json.dumps((_FUNCTION, None, (id,), {})).encode()),
+            "data": json.dumps((_FUNCTION, None, (id,), {})),  # RQ compresses it, and reads both
             "description": id,
             "origin": QUEUE,
             "status": JobStatus.QUEUED.value,
