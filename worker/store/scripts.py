@@ -134,6 +134,20 @@ class Scripts:
             replies[0] = self.send(call)
         return checked(replies)
 
+    def send_both(self, call: ScriptCall, other: ScriptCall) -> list[Any]:
+        """Runs two calls in one round trip; returns both replies, either of which may be an error.
+
+        The other one runs first when the store has only its script.
+        """
+        replies = replies_together(
+            self._client,
+            *(("EVALSHA", each.sha, len(each.keys), *each.keys, *each.args) for each in (call, other)),
+        )
+        for at, each in enumerate((call, other)):
+            if isinstance(replies[at], NoScriptError):
+                replies[at] = self.send(each)
+        return replies
+
     def send_after(self, commands: Sequence[tuple[Word, ...]], call: ScriptCall) -> Any:
         """Runs one call after commands that go in the same round trip; returns the script's reply."""
         words = ("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
