@@ -132,6 +132,7 @@ def queue(
 ) -> None:
     """Runs long work: messages from RQ."""
 
+    taken.takes_more = leaving.takes_more
     worker: QueueWorker | None = None
 
     def run(id: str) -> None:
@@ -151,8 +152,11 @@ def queue(
         if not (leaving.asked or leaving.worn):  # RQ gives up on transient errors
             time.sleep(_PAUSE)
 
-    while not (leaving.asked or leaving.worn):
-        _survive(serve)
+    try:
+        while not (leaving.asked or leaving.worn):
+            _survive(serve)
+    finally:
+        _survive(lambda: taken.give_back(client))
 
 
 def _survive(step: Callable[[], object]) -> None:
