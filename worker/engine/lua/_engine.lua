@@ -196,15 +196,16 @@ local function seal_work(id, at, by, outcome, work, correlation, grace)
 end
 
 -- Queues a pending execution. The caller pushes work on the queue lane to RQ. Work for a remote agent is put into
--- the agent's queue by the first process that handles its timer, at the latest by the clock.
-local function queue(id, at, lane, first)
+-- the agent's queue by the first process that handles its timer, at the latest by the clock. `new`: it has not waited
+-- before, so it has no timer, and the lane, which may be long, need not be searched for it.
+local function queue(id, at, lane, first, new)
   if lane == 'remote' then
     redis.call('ZADD', TIMERS, whole(at), id)
     return
   end
-  redis.call('ZREM', TIMERS, id)
+  if not new then redis.call('ZREM', TIMERS, id) end
   redis.call('ZADD', QUEUED, whole(at), id)
-  if lane == 'express' and not redis.call('LPOS', EXPRESS, id) then
+  if lane == 'express' and (new or not redis.call('LPOS', EXPRESS, id)) then
     redis.call(first and 'LPUSH' or 'RPUSH', EXPRESS, id)
   end
 end
