@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import worker
+from worker.queue import rq
 from worker.store.key_types import Type
 from worker.store.type_checks import Key, with_type_checks
 
@@ -118,6 +119,7 @@ def test_keys_that_may_not_be_read_first_are_checked(body: str) -> None:
 
 def test_nothing_makes_plain_sets() -> None:
     """The one check of all sorted sets would let them pass."""
-    sources = [path for kind in ("lua", "py") for path in Path(worker.__file__).parent.rglob(f"*.{kind}")]
+    sources = {path for kind in ("lua", "py") for path in Path(worker.__file__).parent.rglob(f"*.{kind}")}
+    sources.remove(Path(rq.__file__))  # one of RQ's own keys, which no script of ours touches
     makes = re.compile(r"\.(?:sadd|smove|s\w+store)\(|['\"](?:SADD|SMOVE|S\w+STORE)['\"]")
     assert not [path for path in sources if makes.search(path.read_text())]
