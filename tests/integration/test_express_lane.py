@@ -1,7 +1,10 @@
-"""How a warm process takes ids from the express lane: alone, or with the seal of the run before."""
+"""How a warm process takes work from the express lane: alone, or with the seal of the run before."""
 
 from __future__ import annotations
 
+import os
+import signal
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,31 +12,59 @@ import pytest
 import redis
 from rq.exceptions import StopRequested
 
-from tests.engine import ERROR, Engine
+from tests.engine import ERROR, LEASE, SECOND, Engine
 from worker.core.states import Lane, State
 from worker.engine.answers import SealAnswer
+from worker.engine.record import Execution
 from worker.queue import warm
 from worker.queue.express_lane import _LOOK_EVERY, ExpressLane
+from worker.queue.process_limits import ProcessLimits, ProcessWear
+from worker.store.scripts import ScriptCall
+
+
+def lane_of(engine: Engine, worker: str = "w1") -> ExpressLane:
+    return ExpressLane(engine.client, engine.store, worker=worker, lease_us=LEASE)
 
 
 @pytest.fixture(name="lane")
 def _lane(engine: Engine) -> ExpressLane:
-    return ExpressLane(engine.client, engine.store.scripts, engine.keys.express)
+    return lane_of(engine)
 
 
 def short_work(engine: Engine, count: int) -> list[str]:
     return [engine.new(lane=Lane.EXPRESS) for _ in range(count)]
 
 
+def next_run(engine: Engine, lane: ExpressLane) -> Execution:
+    """The next execution, under its lease."""
+    if lane.has_lease:
+        leased = lane.leased()
+        assert leased is not None
+        return leased[0]
+    return engine.take(lane.take())
+
+
+def seal(engine: Engine, lane: ExpressLane, execution: Execution) -> SealAnswer:
+    return engine.store.seal(
+        execution.id, execution.fence, "completed", output=b"1", result=b"{}", error=b"", payload=b"{}",
+        send=lane.seal,
+    )  # fmt: skip
+
+
 def run_next(engine: Engine, lane: ExpressLane) -> str:
-    """Takes the next id and seals its work; returns the id."""
-    id = lane.take()
-    execution = engine.take(id)
-    answer = engine.store.seal(
-        id, execution.fence, "completed", output=b"1", result=b"{}", error=b"", payload=b"{}", send=lane.seal
-    )
-    assert answer is SealAnswer.OK
-    return id
+    """Takes the next execution and seals its work; returns its id."""
+    execution = next_run(engine, lane)
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    return execution.id
+
+
+def under_load(engine: Engine, lane: ExpressLane, left: int) -> list[str]:
+    """Runs work until a lease comes with each seal; returns the ids left, of which the first is leased."""
+    ids = short_work(engine, _LOOK_EVERY + 1 + left)
+    for _ in range(_LOOK_EVERY + 1):
+        run_next(engine, lane)
+    assert lane.has_lease
+    return ids[_LOOK_EVERY + 1 :]
 
 
 def trips(engine: Engine) -> int:
@@ -41,17 +72,229 @@ def trips(engine: Engine) -> int:
     return int(stats["total_reads_processed"])
 
 
-def test_ids_come_in_order_with_fewer_round_trips(engine: Engine, lane: ExpressLane) -> None:
-    """Once work waits, a run costs two trips: take, and the seal that brings the next id."""
-    ids = short_work(engine, 3 * _LOOK_EVERY)
-    assert [run_next(engine, lane) for _ in ids[:_LOOK_EVERY]] == ids[:_LOOK_EVERY]
-    rest = ids[_LOOK_EVERY:]
+def test_work_comes_in_order_with_fewer_round_trips(engine: Engine, lane: ExpressLane) -> None:
+    """Once work waits, a run costs one trip: the seal that brings the lease of the next."""
+    rest = under_load(engine, lane, 20)
     before = trips(engine)
     found = [run_next(engine, lane) for _ in rest]
     assert found == rest
-    assert trips(engine) - before <= 2 * len(rest) + 1
-    assert all(engine.get(id).state is State.COMPLETED for id in ids)
+    assert trips(engine) - before <= len(rest) + 1
+    assert all(engine.get(id).state is State.COMPLETED for id in rest)
+    assert all((engine.get(id).attempt, engine.get(id).fence) == (1, 1) for id in rest)
     assert engine.client.llen(engine.keys.express) == 0
+
+
+def test_lease_that_comes_with_a_seal_is_like_any_other(engine: Engine, lane: ExpressLane) -> None:
+    """The same record, indexes and event as if it had been taken alone."""
+    [id] = under_load(engine, lane, 1)
+    alone = engine.take(engine.new(lane=Lane.EXPRESS))
+    leased = lane.leased()
+    assert leased is not None
+    execution, at = leased
+    assert (execution.id, execution.state, execution.worker) == (id, State.RUNNING, "w1")
+    assert execution.run_until - at == alone.run_until - alone.started
+    assert engine.kinds(id) == engine.kinds(alone.id)
+    assert engine.client.zscore(engine.keys.leases, id) == at + LEASE
+    assert engine.client.zscore(engine.keys.queued, id) is None
+
+
+def test_two_processes_share_the_lane(engine: Engine, lane: ExpressLane) -> None:
+    """Neither works on what the other has, and after a few collisions both get their leases with seals."""
+    other = lane_of(engine, "w2")
+    ids = short_work(engine, 80)
+    running = [(each, next_run(engine, each)) for each in (lane, other)]
+    done = []
+    while running:
+        each, execution = running.pop(0)
+        if len(done) == 40:
+            before = trips(engine)
+        assert seal(engine, each, execution) is SealAnswer.OK
+        done.append(execution.id)
+        if each.has_lease or each._next or engine.client.llen(engine.keys.express):
+            running.append((each, next_run(engine, each)))
+    assert trips(engine) - before - 40 <= 40 * 1.4  # the loop looks at the lane's length each time
+    assert sorted(done) == sorted(ids)
+    assert all(engine.get(id).fence == 1 for id in ids)
+
+
+def test_head_of_a_shared_lane_does_not_wait_for_a_long_run(engine: Engine, lane: ExpressLane) -> None:
+    """A process that leaves the head to another one takes it itself after some runs."""
+    head, *_ = under_load(engine, lane, 3 * _LOOK_EVERY)[1:]
+    lane._place = 1
+    assert engine.store.express_messages()[0] == head
+    done = [run_next(engine, lane) for _ in range(2 * _LOOK_EVERY)]
+    assert head in done
+
+
+def test_lease_is_not_taken_for_work_that_cannot_begin(engine: Engine, lane: ExpressLane) -> None:
+    """Cancelled, expired and taken work is skipped, and another id comes with the seal."""
+    ids = under_load(engine, lane, 6)
+    execution = next_run(engine, lane)
+    engine.cancel(ids[1])
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert not lane.has_lease
+    execution = next_run(engine, lane)
+    assert execution.id == ids[2]
+    engine.client.hset(engine.keys.record(ids[3]), "ends_by", engine.now())
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    execution = next_run(engine, lane)
+    assert execution.id == ids[4]
+    engine.take(ids[5])
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert not lane.has_lease
+    assert engine.get(ids[1]).state is State.CANCELLED
+    assert engine.kinds(ids[3]) == ["execution.created"]
+    assert engine.get(ids[5]).fence == 1
+
+
+@pytest.mark.parametrize("asked", ["before", "after"])
+def test_process_that_is_asked_to_stop_keeps_no_lease(engine: Engine, lane: ExpressLane, asked: str) -> None:
+    """Asked before the seal it takes none; asked after it, the lease goes back and costs no attempt."""
+    ids = under_load(engine, lane, 3)
+    execution = next_run(engine, lane)
+    lane.takes_more = lambda: asked == "after"
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert lane.has_lease is (asked == "after")
+    lane.give_back()
+    lane.give_back()
+    assert engine.store.express_messages() == ids[1:]
+    assert engine.get(ids[1]).state is State.PENDING
+    assert engine.take(ids[1]).attempt == 1
+
+
+def test_stop_request_between_two_runs_hands_the_lease_back(engine: Engine, lane: ExpressLane) -> None:
+    """The signal may come at any point between two runs."""
+    ids = under_load(engine, lane, 3)
+
+    def asked_to_stop() -> None:
+        raise StopRequested
+
+    presence: Any = SimpleNamespace(sign=asked_to_stop)
+    leaving: Any = SimpleNamespace(asked=False, worn=False, takes_more=lambda: True)
+    with pytest.raises(StopRequested):
+        warm.express(lane, engine.runner(), presence, leaving)
+    assert engine.store.express_messages() == ids
+    assert engine.store.takers("express") == 0
+    assert engine.take(ids[0]).attempt == 1
+
+
+def test_worn_process_hands_its_lease_back(engine: Engine, lane: ExpressLane) -> None:
+    """Memory and open files are known to be too many only after the run."""
+    ids = under_load(engine, lane, 2)
+    leaving: Any = SimpleNamespace(asked=False, worn=True, takes_more=lambda: True)
+    presence: Any = SimpleNamespace(sign=lambda: None)
+    warm.express(lane, engine.runner(), presence, leaving)
+    assert engine.store.express_messages() == ids
+
+
+def test_process_takes_no_lease_with_its_last_run() -> None:
+    wear = ProcessWear(ProcessLimits(runs=2))
+    few = ProcessWear(ProcessLimits(runs=1))
+    old = ProcessWear(ProcessLimits(seconds=0))
+    assert [each.ends_after_this() for each in (wear, few, old)] == [False, True, True]
+    wear.ran()
+    assert wear.ends_after_this()
+
+
+def test_work_that_only_another_tree_can_run_is_not_leased(engine: Engine, lane: ExpressLane) -> None:
+    """Its id comes with the seal, so that it can be passed on."""
+    ids = under_load(engine, lane, 3)
+    lane.takes_more = lambda: False
+    execution = next_run(engine, lane)
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert not lane.has_lease
+    assert lane.take() == ids[1]
+    assert engine.get(ids[1]).state is State.PENDING
+
+
+def dies(work: Callable[[], object]) -> None:
+    """Does this in a process of its own, which kills itself right afterwards."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+            os.kill(os.getpid(), signal.SIGKILL)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+
+
+def test_process_killed_between_seal_and_start_loses_nothing(engine: Engine) -> None:
+    """The lease lapses like any other: its work is queued again, and only the next holder may write."""
+    ids = short_work(engine, _LOOK_EVERY + 4)
+
+    def until_leased() -> None:
+        other = Engine(redis.Redis(connection_pool=_copied(engine.client)), engine.files)
+        lane = lane_of(other)
+        for _ in range(_LOOK_EVERY + 2):
+            run_next(other, lane)
+        assert lane.has_lease
+
+    dies(until_leased)
+    leased = engine.get(ids[_LOOK_EVERY + 2])
+    assert (leased.state, leased.fence) == (State.RUNNING, 1)
+    assert engine.get(ids[_LOOK_EVERY + 1]).state is State.COMPLETED
+    engine.clock().tick()
+    assert engine.get(leased.id).state is State.RUNNING
+    engine.advance(LEASE / SECOND + 1)
+    engine.clock().tick()
+    assert engine.store.express_messages() == [leased.id, ids[-1]]
+    assert engine.seal(leased.id, leased.fence) is SealAnswer.LOST
+    lane = lane_of(engine)
+    assert [run_next(engine, lane) for _ in range(2)] == [leased.id, ids[-1]]
+    assert (engine.get(leased.id).attempt, engine.get(leased.id).fence) == (2, 2)
+    assert (
+        engine.log(leased.id, "execution.started")[0].payload
+        != engine.log(leased.id, "execution.started")[1].payload
+    )
+
+
+def _copied(client: redis.Redis) -> redis.ConnectionPool:
+    pool = client.connection_pool
+    return redis.ConnectionPool(connection_class=pool.connection_class, **pool.connection_kwargs)
+
+
+def test_lease_that_is_too_old_to_begin_is_given_back(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an outage between two runs the work may be another process's."""
+    ids = under_load(engine, lane, 2)
+    monkeypatch.setattr("worker.queue.express_lane.time.monotonic", lambda: float("inf"))
+    assert lane.leased() is None
+    assert not lane.has_lease
+    assert engine.store.express_messages() == ids
+
+
+def test_lapsed_lease_that_another_process_has_is_left_to_it(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [id] = under_load(engine, lane, 1)
+    engine.advance(LEASE / SECOND + 1)
+    assert engine.lapse(id)[0] == "queued"
+    second = engine.take(id)
+    monkeypatch.setattr("worker.queue.express_lane.time.monotonic", lambda: float("inf"))
+    assert lane.leased() is None
+    assert engine.get(id).fence == second.fence == 2
+    assert engine.get(id).state is State.RUNNING
+
+
+def test_seal_stands_when_the_next_lease_cannot_be_taken(engine: Engine, lane: ExpressLane) -> None:
+    """A spoiled key of the next execution must not end the run before it."""
+    ids = under_load(engine, lane, 3)
+    execution = next_run(engine, lane)
+    engine.client.set(engine.keys.money(ids[1]), "spoiled")
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert not lane.has_lease
+    assert engine.store.express_messages() == ids[1:]
+
+
+def test_lease_is_kept_when_the_seal_before_it_fails(engine: Engine, lane: ExpressLane) -> None:
+    ids = under_load(engine, lane, 3)
+    execution = next_run(engine, lane)
+    engine.client.set(engine.keys.steps(execution.id), "spoiled")
+    with pytest.raises(redis.ResponseError):
+        seal(engine, lane, execution)
+    assert next_run(engine, lane).id == ids[1]
 
 
 def test_an_id_that_is_not_run_returns_to_the_head_of_the_lane(engine: Engine, lane: ExpressLane) -> None:
@@ -66,38 +309,20 @@ def test_an_id_that_is_not_run_returns_to_the_head_of_the_lane(engine: Engine, l
     assert engine.store.express_messages() == left
 
 
-def test_a_process_that_is_asked_to_stop_hands_on_what_it_took_ahead(
-    engine: Engine, lane: ExpressLane
-) -> None:
-    """The signal may come at any point between two runs."""
-    ids = short_work(engine, _LOOK_EVERY + 2)
-    for _ in range(_LOOK_EVERY):
-        run_next(engine, lane)
-
-    def asked_to_stop() -> None:
-        raise StopRequested
-
-    presence: Any = SimpleNamespace(sign=asked_to_stop)
-    leaving: Any = SimpleNamespace(asked=False, worn=False)
-    with pytest.raises(StopRequested):
-        warm.express(lane, engine.runner(), presence, leaving)
-    assert engine.store.express_messages() == ids[_LOOK_EVERY:]
-
-
-def test_a_seal_that_fails_takes_one_id_at_most(
+def test_a_seal_that_fails_takes_one_lease_at_most(
     engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full store refuses seals for as long as a lease; its repeats must not empty the lane."""
+    """A connection may fail for as long as a lease; repeats of the seal must not empty the lane."""
     short_work(engine, _LOOK_EVERY + 5)
     for _ in range(_LOOK_EVERY):
         run_next(engine, lane)
     execution = engine.take(lane.take())
 
-    def refuse(*args: object) -> Any:
-        engine.client.lpop(engine.keys.express)
+    def refuse(call: ScriptCall, other: ScriptCall) -> Any:
+        engine.store.scripts.send(other)
         raise redis.ConnectionError("lost")
 
-    monkeypatch.setattr(engine.store.scripts, "send_with", refuse)
+    monkeypatch.setattr(engine.store.scripts, "send_both", refuse)
     options: dict[str, Any] = {"output": b"1", "result": b"{}", "error": b"", "payload": b"{}"}
     with pytest.raises(redis.ConnectionError):
         engine.store.seal(execution.id, execution.fence, "completed", **options, send=lane.seal)
@@ -107,7 +332,7 @@ def test_a_seal_that_fails_takes_one_id_at_most(
 
 
 def test_a_store_without_the_script_seals_all_the_same(engine: Engine, lane: ExpressLane) -> None:
-    """It is sent in full, and the id that came with it is not lost."""
+    """It is sent in full, and so is the one that comes with it."""
     ids = short_work(engine, _LOOK_EVERY + 2)
     for _ in range(_LOOK_EVERY):
         run_next(engine, lane)
@@ -118,4 +343,4 @@ def test_a_store_without_the_script_seals_all_the_same(engine: Engine, lane: Exp
         send=lane.seal,
     )  # fmt: skip
     assert answer is SealAnswer.OK
-    assert lane.take() == ids[-1]
+    assert next_run(engine, lane).id == ids[-1]

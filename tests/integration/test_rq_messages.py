@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import redis
 import rq
 from rq.serializers import JSONSerializer
 from rq.utils import now as utcnow
 
 from tests.engine import Engine
 from worker.core.states import State
+from worker.queue import warm
 from worker.queue.rq import QueueWorker, TakenMessage, message
+from worker.store.scripts import Scripts
 
 INTERMEDIATE = "rq:queue:work:intermediate"
 
@@ -63,13 +67,15 @@ def test_rq_reads_a_message_as_its_own(engine: Engine) -> None:
     assert found.created_at == found.enqueued_at and abs(utcnow() - found.created_at) < timedelta(minutes=1)
 
 
-def test_a_sealed_run_takes_three_round_trips(engine: Engine, seal: Sealing) -> None:
-    """Taking the message, taking the lease, and the seal, with which the message is forgotten."""
+def test_a_sealed_run_takes_two_round_trips(engine: Engine, seal: Sealing) -> None:
+    """Taking the lease, and the seal, with which the message is forgotten and the next one comes."""
     ids = queued(engine, 20)
     trips: list[int] = []
     lefts: list[int] = []
+    order: list[str] = []
 
     def run(id: str) -> None:
+        order.append(id)
         stats: Any = engine.client.info("stats")
         seal(id)
         trips.append(int(stats["total_reads_processed"]))
@@ -78,8 +84,90 @@ def test_a_sealed_run_takes_three_round_trips(engine: Engine, seal: Sealing) -> 
     worker(engine, run, seal.taken).work(burst=True)
     assert all(engine.get(id).state is State.COMPLETED for id in ids)
     assert set(lefts) == {0} and not left(engine)
+    assert order == ids
     # Three of each run's trips are this test's own: one for the figures, two for what is left.
-    assert min(after - before for before, after in zip(trips, trips[1:], strict=False)) <= 3 + 3
+    assert min(after - before for before, after in zip(trips, trips[1:], strict=False)) <= 2 + 3
+
+
+def waiting(engine: Engine) -> list[str]:
+    return [id.decode() for id in engine.client.lrange(engine.queue.key, 0, -1)]
+
+
+def runs_once(engine: Engine, seal: Sealing) -> None:
+    """Runs one message, in a process that stops then."""
+    only: list[QueueWorker] = []
+
+    def run(id: str) -> None:
+        seal(id)
+        only[0].stop()
+
+    only.append(worker(engine, run, seal.taken))
+    only[0].work()
+
+
+def test_a_process_that_stops_gives_back_the_message_that_came_with_a_seal(
+    engine: Engine, seal: Sealing
+) -> None:
+    """It returns to the head of the queue; a second time changes nothing."""
+    ids = queued(engine, 3)
+    runs_once(engine, seal)
+    assert (waiting(engine), engine.client.lrange(INTERMEDIATE, 0, -1)) == (ids[2:], [ids[1].encode()])
+    seal.taken.give_back(engine.client)
+    seal.taken.give_back(engine.client)
+    assert (waiting(engine), engine.client.lrange(INTERMEDIATE, 0, -1)) == (ids[1:], [])
+
+
+def test_a_stop_request_between_two_messages_gives_back_the_second(engine: Engine, seal: Sealing) -> None:
+    ids = queued(engine, 3)
+    runs_once(engine, seal)
+    leaving: Any = SimpleNamespace(asked=True, worn=False, takes_more=lambda: False)
+    presence: Any = SimpleNamespace(sign=lambda: None)
+    warm.queue(engine.client, "one", engine.runner(), presence, leaving, seal.taken)
+    assert waiting(engine) == ids[1:]
+
+
+def test_a_process_that_takes_no_more_leaves_the_next_message(engine: Engine, seal: Sealing) -> None:
+    ids = queued(engine, 3)
+    seal.taken.takes_more = lambda: False
+    runs_once(engine, seal)
+    assert (waiting(engine), engine.client.lrange(INTERMEDIATE, 0, -1)) == (ids[1:], [])
+
+
+def test_a_message_that_is_lost_with_its_process_is_sent_again(engine: Engine, seal: Sealing) -> None:
+    """It came with a seal, and its process died before it took the lease."""
+    ids = queued(engine, 2)
+    runs_once(engine, seal)
+    engine.advance(5)
+    clock = engine.clock()
+    for _ in range(8):
+        clock.tick()
+    assert waiting(engine) == [ids[1]]
+    assert engine.take(ids[1]).attempt == 1
+
+
+def test_a_seal_that_is_tried_again_takes_no_other_message(
+    engine: Engine, seal: Sealing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = queued(engine, 4)
+    send, scripts = Scripts.send_with, engine.store.scripts
+
+    def lost(self: Scripts, *words: Any) -> Any:
+        send(self, *words)
+        monkeypatch.setattr(Scripts, "send_with", send)
+        raise redis.ConnectionError("lost")
+
+    def run(id: str) -> None:
+        monkeypatch.setattr(Scripts, "send_with", lost)
+        with pytest.raises(redis.ConnectionError):
+            seal(id)
+        call = scripts.call("time")
+        for _ in range(3):
+            seal.taken.seal(scripts, call)
+        only.stop()
+
+    only = worker(engine, run, seal.taken)
+    only.work()
+    assert waiting(engine) == ids[2:]
 
 
 def test_a_run_without_a_seal_forgets_its_message_at_its_end(engine: Engine, seal: Sealing) -> None:

@@ -16,9 +16,10 @@ from tests.fakes.no_money import NO_MONEY
 from tests.fakes.restricted_scripts import RestrictedScripts
 from worker.core.errors import Conflict
 from worker.core.ids import new_id
+from worker.core.states import Lane
 from worker.engine import events as limits
 from worker.engine import transitions
-from worker.engine.answers import StepBeginAnswer
+from worker.engine.answers import TAKE_NEXT, StepBeginAnswer
 from worker.engine.transitions import ExecutionStore
 from worker.files.store import DiskFiles
 from worker.payments.money_store import HOOKS
@@ -80,6 +81,8 @@ def test_scripts_touch_only_declared_keys(fenced: Engine) -> None:
     store.step_end(id, 1, step, "succeeded", b"1", b"{}")
     late = fenced.begin(execution, "t#2", timeout_us=-SECOND).text()
     store.requeue(id, 1, "handed_back")
+    take_next(fenced, fenced.new(lane=Lane.EXPRESS))
+    take_next(fenced, new_id())
     store.requeue(fenced.running(attempts=1).id, 1, "process_lost", crashed=ERROR)
     store.requeue(fenced.running().id, 1, "transient", delay_us=SECOND)
     fenced.take(id)
@@ -115,10 +118,15 @@ def test_restricted_user_is_really_restricted(fenced: Engine) -> None:
         Scripts(scripts.user, fenced.keys, transitions.LUA).send(call)
 
 
+def take_next(engine: Engine, id: str) -> None:
+    engine.store.scripts.run(TAKE_NEXT, id=id, lease=LEASE, worker="w1", session="s", place=0)
+
+
 Act = Callable[[Engine, str, Any], object]
 ACTS: dict[str, tuple[str, Act]] = {
     "create": ("none", lambda e, id, _: e.new(id=id, labels={"a": "b"}, scope="s", key="k")),
     "take": ("pending", lambda e, id, _: e.take(id)),
+    "take_next": ("express", lambda e, id, _: take_next(e, id)),
     "hint": ("pending", lambda e, id, _: e.store.hint(id)),
     "renew": ("running", lambda e, id, _: e.store.renew(id, 1, LEASE)),
     "append": ("running", lambda e, id, _: e.store.append(id, 1, 1, [("x", b"{}")], {"message": "m"})),
@@ -147,8 +155,10 @@ def _open_step(engine: Engine, id: str) -> str:
 def _prepare(engine: Engine, state: str) -> str:
     if state == "none":
         return new_id()
-    id = engine.new(labels={"a": "b"}, scope="s", key="k", timeout_us=-1 if state == "old" else HOUR)
-    if state in ("pending", "old"):
+    lane = Lane.EXPRESS if state == "express" else Lane.QUEUE
+    timeout = -1 if state == "old" else HOUR
+    id = engine.new(labels={"a": "b"}, scope="s", key="k", lane=lane, timeout_us=timeout)
+    if state in ("pending", "express", "old"):
         return id
     execution = engine.take(id)
     if state == "stepping":

@@ -99,6 +99,11 @@ class TakeAnswer(StrEnum):
     GONE = "gone"
 
 
+class TakeNextAnswer(StrEnum):
+    TAKEN = "taken"
+    OTHER = "other"
+
+
 APPEND = Script("append", AppendAnswer)
 CANCEL = Script("cancel", CancelAnswer)
 CREATE = Script("create", CreateAnswer)
@@ -113,3 +118,4 @@ STEP_BEGIN = Script("step_begin", StepBeginAnswer)
 STEP_END = Script("step_end", StepEndAnswer)
 STEP_EXPIRE = Script("step_expire", StepExpireAnswer)
 TAKE = Script("take", TakeAnswer)
+TAKE_NEXT = Script("take_next", TakeNextAnswer)

@@ -13,6 +13,7 @@ from worker.engine import events, record
 from worker.engine.events import Event
 from worker.engine.record import Execution
 from worker.store.client import as_bytes, as_mapping
+from worker.store.commands import ask_together
 from worker.store.data_model import Keys
 from worker.store.money_fields import payment_field
 
@@ -68,10 +69,10 @@ class ExecutionReader:
 
     def summaries(self, ids: Sequence[str]) -> list[Execution | None]:
         """Fields for a list of executions, without long ones such as inputs and outputs."""
-        with self.client.pipeline(transaction=False) as pipe:
-            for id in ids:
-                pipe.hmget(self.keys.record(id), record.SUMMARY)
-            return [record.from_values(record.SUMMARY, values) for values in pipe.execute()]
+        if not ids:
+            return []
+        found = ask_together(self.client, *(("HMGET", self.keys.record(id), *record.SUMMARY) for id in ids))
+        return [record.from_values(record.SUMMARY, values) for values in found]
 
     def get_many(self, ids: Sequence[str]) -> list[Execution | None]:
         with self.client.pipeline(transaction=False) as pipe:

@@ -43,6 +43,10 @@ class ProcessWear:
         self._runs_left -= 1
         self._ran = True
 
+    def ends_after_this(self) -> bool:
+        """Whether the run under way is the last one, as far as that can be told before its end."""
+        return self._runs_left <= 1 or time.monotonic() >= self._ends_at
+
     def reason(self) -> str:
         """Returns which limit was reached first, or ''."""
         self._reason = self._reason or self._reached()

@@ -125,14 +125,64 @@ def message(id: str) -> None:
     raise RuntimeError("run `worker work`: other RQ workers cannot run this queue")
 
 
+class TakenMessage:
+    """The message of the run under way, forgotten in the round trip of the run's seal, if there is one.
+
+    The next message comes with the same trip. One that is lost with its process is found by the clock.
+    """
+
+    def __init__(self, takes_more: Callable[[], bool] = lambda: True) -> None:
+        # Whether this process may take another message.
+        self.takes_more = takes_more
+        self._forget: tuple[tuple[Word, ...], ...] = ()
+        self._keys = "", ""
+        self._ahead = ""
+
+    def begin(self, id: str, queue: Queue) -> None:
+        self._keys = queue.key, queue.intermediate_queue_key
+        self._forget = ("DEL", Message.key_for(id)), ("LREM", queue.intermediate_queue_key, 0, id)
+
+    def seal(self, scripts: Scripts, call: ScriptCall) -> Any:
+        """Sends the script that ends the run; one that is tried again takes no other message."""
+        forget, self._forget = self._forget, ()
+        if not forget or not self.takes_more():
+            return scripts.send_with(call, *forget)[0]
+        reply, *_, next = scripts.send_with(call, *forget, ("LMOVE", *self._keys, "LEFT", "RIGHT"))
+        self._ahead = as_bytes(next or b"").decode()
+        return reply
+
+    def take_ahead(self) -> str:
+        """The message that came with a seal, or ''."""
+        ahead, self._ahead = self._ahead, ""
+        return ahead
+
+    def end(self, client: redis.Redis) -> None:
+        """Forgets a message whose run was not sealed."""
+        forget, self._forget = self._forget, ()
+        if forget:
+            ask_together(client, *forget)
+
+    def give_back(self, client: redis.Redis) -> None:
+        """Leaves the message that this process will not run to the others."""
+        ahead = self.take_ahead()
+        if ahead:
+            queue, intermediate = self._keys
+            ask_together(client, ("LPUSH", queue, ahead), ("LREM", intermediate, 0, ahead))
+
+
 class _Messages(Queue):
     """RQ's queue without its reading of each message: the id is all that there is to know."""
+
+    taken: TakenMessage
 
     @classmethod
     def dequeue_any(  # type: ignore[override]
         cls, queues: list[Queue], timeout: int | None, connection: redis.Redis, **_: object
     ) -> tuple[Message, Queue] | None:
         [queue] = queues
+        ahead = queue.taken.take_ahead() if isinstance(queue, _Messages) else ""
+        if ahead:
+            return Message(ahead, connection, JSONSerializer), queue
         way = queue.key, queue.intermediate_queue_key, "LEFT", "RIGHT"
         id = ask(connection, *(("LMOVE", *way) if timeout is None else ("BLMOVE", *way, timeout)))
         if id is not None:
@@ -140,27 +190,6 @@ class _Messages(Queue):
         if timeout is not None:
             raise DequeueTimeout(timeout, queue.key)
         return None
-
-
-class TakenMessage:
-    """The message of the run under way, forgotten in the round trip of the run's seal, if there is one."""
-
-    def __init__(self) -> None:
-        self._forget: tuple[tuple[Word, ...], ...] = ()
-
-    def begin(self, id: str, intermediate: str) -> None:
-        self._forget = ("DEL", Message.key_for(id)), ("LREM", intermediate, 0, id)
-
-    def seal(self, scripts: Scripts, call: ScriptCall) -> Any:
-        """Sends the script that ends the run."""
-        forget, self._forget = self._forget, ()
-        return scripts.send_with(call, *forget)[0]
-
-    def end(self, client: redis.Redis) -> None:
-        """Forgets a message whose run was not sealed."""
-        forget, self._forget = self._forget, ()
-        if forget:
-            ask_together(client, *forget)
 
 
 class QueueWorker(Worker):
@@ -187,6 +216,7 @@ class QueueWorker(Worker):
         self._sign = sign
         self._beats_at = 0.0
         queue = _Messages(QUEUE, connection=client, serializer=JSONSerializer)
+        queue.taken = self._taken
         super().__init__(
             [queue],
             name=name,
@@ -198,7 +228,7 @@ class QueueWorker(Worker):
 
     def execute_job(self, job: Message, queue: Queue) -> None:
         passed_on = False
-        self._taken.begin(job.id, queue.intermediate_queue_key)
+        self._taken.begin(job.id, queue)
         try:
             passed_on = self._passes_on(job.id)
             if not passed_on:

@@ -127,9 +127,13 @@ class Runner:
         self._output_check = OutputCheck()
         self.engaged = False
 
+    def runs_all(self) -> bool:
+        """Whether no other tree can run what this process cannot."""
+        return self._catalog is None or self._catalog.runnable().keys() <= self._capabilities.keys()
+
     def passes_on(self, id: str) -> bool:
         """Passes work that only another tree can run to that tree; costs nothing without such a tree."""
-        if self._catalog is None or self._catalog.runnable().keys() <= self._capabilities.keys():
+        if self.runs_all():
             return False
         return self._runs_elsewhere(self._store.agent(id)) and self._store.pass_on(id) != ""
 
@@ -140,13 +144,19 @@ class Runner:
 
     def run(self, id: str) -> bool:
         """Runs the execution if its lease can be acquired."""
+        return self.run_leased(
+            lambda: self._store.take(id, lease_us=self._lease_us, worker=self._name, session=new_id())
+        )
+
+    def run_leased(self, take: Callable[[], tuple[Execution, int] | None]) -> bool:
+        """Runs the execution whose lease, and the store's time then, `take` returns, if any."""
         self.engaged = True
         try:
-            taken = self._store.take(id, lease_us=self._lease_us, worker=self._name, session=new_id())
+            taken = take()
             if taken is None:
                 return False
             execution, at = taken
-            with bound(execution_id=id, attempt=execution.attempt):
+            with bound(execution_id=execution.id, attempt=execution.attempt):
                 self._attempt(execution, at)
             return True
         finally:

@@ -53,6 +53,10 @@ class Shutdown:
     def worn(self) -> bool:
         return bool(self._wear.reason())
 
+    def takes_more(self) -> bool:
+        """Whether the run under way may be followed by another, whichever agent it is for."""
+        return not self.asked and not self._wear.ends_after_this() and self._runner.runs_all()
+
     def ran(self, taken: bool) -> None:
         """After each run: kills the processes that author code started."""
         if taken:
@@ -92,6 +96,7 @@ def _leave() -> NoReturn:
 
 def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     """Runs short work: ids straight from a list."""
+    lane.takes_more = leaving.takes_more
 
     def step() -> None:
         _take(lane, runner, presence, leaving)
@@ -105,6 +110,9 @@ def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shut
 
 def _take(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     presence.sign()
+    if lane.has_lease:
+        leaving.ran(runner.run_leased(lane.leased))
+        return
     id = lane.take()
     if not id:
         return
@@ -124,6 +132,7 @@ def queue(
 ) -> None:
     """Runs long work: messages from RQ."""
 
+    taken.takes_more = leaving.takes_more
     worker: QueueWorker | None = None
 
     def run(id: str) -> None:
@@ -143,8 +152,11 @@ def queue(
         if not (leaving.asked or leaving.worn):  # RQ gives up on transient errors
             time.sleep(_PAUSE)
 
-    while not (leaving.asked or leaving.worn):
-        _survive(serve)
+    try:
+        while not (leaving.asked or leaving.worn):
+            _survive(serve)
+    finally:
+        _survive(lambda: taken.give_back(client))
 
 
 def _survive(step: Callable[[], object]) -> None:

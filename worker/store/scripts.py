@@ -140,6 +140,13 @@ class Scripts:
 
         Scripts that the store does not have yet run after all others.
         """
+        return checked(self._together(parts))
+
+    def send_both(self, call: ScriptCall, other: ScriptCall) -> list[Any]:
+        """The same for two calls, but either reply may be an error."""
+        return self._together((call, other))
+
+    def _together(self, parts: Sequence[ScriptCall | tuple[Word, ...]]) -> list[Any]:
         words = [
             ("EVALSHA", part.sha, len(part.keys), *part.keys, *part.args)
             if isinstance(part, ScriptCall)
@@ -150,7 +157,7 @@ class Scripts:
         for at, part in enumerate(parts):
             if isinstance(part, ScriptCall) and isinstance(replies[at], NoScriptError):
                 replies[at] = self.send(part)
-        return checked(replies)
+        return replies
 
     def call(self, script: str, /, **values: Value) -> ScriptCall:
         loaded = self._loaded.get(script) or self._load(script)

@@ -196,15 +196,16 @@ local function seal_work(id, at, by, outcome, work, correlation, grace)
 end
 
 -- Queues a pending execution. The caller pushes work on the queue lane to RQ. Work for a remote agent is put into
--- the agent's queue by the first process that handles its timer, at the latest by the clock.
-local function queue(id, at, lane, first)
+-- the agent's queue by the first process that handles its timer, at the latest by the clock. `new`: it has not waited
+-- before, so it has no timer, and the lane, which may be long, need not be searched for it.
+local function queue(id, at, lane, first, new)
   if lane == 'remote' then
     redis.call('ZADD', TIMERS, whole(at), id)
     return
   end
-  redis.call('ZREM', TIMERS, id)
+  if not new then redis.call('ZREM', TIMERS, id) end
   redis.call('ZADD', QUEUED, whole(at), id)
-  if lane == 'express' and not redis.call('LPOS', EXPRESS, id) then
+  if lane == 'express' and (new or not redis.call('LPOS', EXPRESS, id)) then
     redis.call(first and 'LPUSH' or 'RPUSH', EXPRESS, id)
   end
 end
@@ -222,4 +223,35 @@ local function run_again(id, at, lane, payload, cause)
   end
   queue(id, at, lane, true)
   wake()
+end
+
+-- Grants the lease on a pending execution: a new fence, and one attempt used. Does not start work that could no
+-- longer be settled. Returns time, field, value, ...; nil if it may not begin.
+local function grant(id, lease, worker, session)
+  local state, phase, due, ends_by, limit, sla_by, lane, fence, attempt, started, created, hooks =
+    unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane', 'fence', 'attempt', 'first_started',
+      'created', 'hooks'))
+  local at = now()
+  if state ~= 'pending' then
+    redis.call('ZREM', QUEUED, id)
+    return
+  end
+  ends_by = math.min(tonumber(ends_by), tonumber(sla_by or ends_by))
+  if phase ~= 'working' or tonumber(due or 0) > at or ends_by <= at then return end
+  if not money_may_begin(id, at) then
+    redis.call('ZREM', QUEUED, id)
+    return
+  end
+  local run_until = math.min(at + tonumber(limit), ends_by)
+  local until_ = math.min(at + lease, run_until)
+  move_from(created, id, 'pending', 'running', at, 'fence', whole(fence + 1), 'attempt', whole(attempt + 1),
+    'lease', whole(until_), 'started', whole(at), 'first_started', started or whole(at), 'run_until', whole(run_until),
+    'worker', worker, 'session', session)
+  if (hooks or '') ~= '' then redis.call('ZADD', HOOKED, whole(at), id) end
+  observe('wait', lane, at - tonumber(redis.call('ZSCORE', QUEUED, id) or at))
+  redis.call('ZREM', QUEUED, id)
+  redis.call('ZADD', LEASES, whole(until_), id)
+  emit(at, 'execution.started', '{"session_id":' .. quoted(session) .. ',"consumer_id":' .. quoted(worker) .. '}')
+  wake()
+  return {whole(at), unpack(redis.call('HGETALL', RECORD))}
 end

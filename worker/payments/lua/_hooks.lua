@@ -49,9 +49,10 @@ end
 local function money_ended(id, at, to, why)
   local number, paid, fee, wallet = unpack(redis.call('HMGET', MONEY, 'current', 'paid', 'fee', 'fee_wallet'))
   if not number then return end
-  local state = paid_with(number, 'state')
-  -- A payment that may have moved is followed to its outcome, whatever the state of the work.
-  if state ~= 'settling' and state ~= 'unknown' then redis.call('ZREM', OPEN_PAYMENTS, id) end
+  -- A payment that has settled is no longer followed.
+  local state = number == paid and 'settled' or paid_with(number, 'state')
+  -- One that may have moved is followed to its outcome, whatever the state of the work.
+  if number ~= paid and state ~= 'settling' and state ~= 'unknown' then redis.call('ZREM', OPEN_PAYMENTS, id) end
   if to == 'completed' then
     if paid then owe_fee(id, at, paid, fee, wallet) end
   elseif not paid or why ~= 'kept' then

@@ -22,6 +22,7 @@ if entry then
   unpaid_release(entry)
   redis.call('HDEL', MONEY, 'unpaid')
 end
+local new = not verified
 verified = verified or whole(at)
 local by = latency and not sealed and tonumber(verified) + tonumber(latency)
 if by then redis.call('ZADD', DEADLINES, whole(math.min(tonumber(ends_by), by)), id) end
@@ -37,7 +38,7 @@ if settles then
 end
 redis.call('ZREM', OPEN_PAYMENTS, id)
 -- Work whose payment was verified again has waited already.
-queue(id, at, lane, again)
+queue(id, at, lane, again, new)
 if lane == 'express' and not again then go_ahead(EXPRESS, id, at) end
 wake()
 return {'working', lane}

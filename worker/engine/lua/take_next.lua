@@ -1,0 +1,27 @@
+-- Takes an execution that was seen in the express lane, as take.lua does, if it is still there. Sent with the seal of
+-- the run before, which saves a round trip.
+--
+-- keys
+--   log record by_state.pending by_state.running express hooked leases queued stats
+-- hook keys
+--   deadlines journal money open_payments sums wallets
+-- args
+--   id
+--   lease    us
+--   worker   who takes it
+--   session
+--   place    where to look for the one after it
+-- answers
+--   taken  the id at that place or '', time, field, value, ...
+--   other  the same; an id removed from the lane in its stead, whose lease is not taken, or ''
+
+-- It was seen a run ago, so it is near the front, or gone.
+local NEAR = 64
+local lease = tonumber(lease)
+if redis.call('LPOS', EXPRESS, id, 'MAXLEN', NEAR) then
+  redis.call('LREM', EXPRESS, 1, id)
+  local granted = grant(id, lease, worker, session)
+  if granted then return {'taken', redis.call('LINDEX', EXPRESS, place) or '', unpack(granted)} end
+end
+local other = redis.call('LPOP', EXPRESS) or ''
+return {'other', redis.call('LINDEX', EXPRESS, place) or '', other}
