@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -122,10 +123,35 @@ def test_two_processes_share_the_lane(engine: Engine, lane: ExpressLane) -> None
 def test_head_of_a_shared_lane_does_not_wait_for_a_long_run(engine: Engine, lane: ExpressLane) -> None:
     """A process that leaves the head to another one takes it itself after some runs."""
     head, *_ = under_load(engine, lane, 3 * _LOOK_EVERY)[1:]
-    lane._place = 1
+    lane._place, lane._head_by = 1, float("inf")
     assert engine.store.express_messages()[0] == head
     done = [run_next(engine, lane) for _ in range(2 * _LOOK_EVERY)]
     assert head in done
+
+
+def test_head_of_a_shared_lane_waits_for_one_run_at_most_where_runs_take_long(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes whose runs take about a second begin the work in its order, but for the run under way."""
+    varies, now = random.Random(2), 0.0
+    monkeypatch.setattr("worker.queue.express_lane.time.monotonic", lambda: now)
+    ids = short_work(engine, 100)
+    idle = [lane, lane_of(engine, "w2")]
+    running: list[tuple[float, ExpressLane, Execution]] = []
+    begun = []
+    while idle or running:
+        for each in idle:
+            if each.has_lease or each._next or engine.client.llen(engine.keys.express):
+                running.append((now + varies.uniform(0.95, 1.05), each, next_run(engine, each)))
+                begun.append(running[-1][2].id)
+        idle = []
+        if running:
+            running.sort(key=lambda run: run[0])
+            now, each, execution = running.pop(0)
+            assert seal(engine, each, execution) is SealAnswer.OK
+            idle = [each]
+    assert sorted(begun) == sorted(ids)
+    assert max(begun.index(id) - place for place, id in enumerate(ids)) <= 1
 
 
 def test_lease_is_not_taken_for_work_that_cannot_begin(engine: Engine, lane: ExpressLane) -> None:

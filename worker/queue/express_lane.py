@@ -22,6 +22,8 @@ from worker.store.scripts import ScriptCall, read_reply
 _POP_SECONDS = 5
 # How often a lane that was empty is looked at with a seal, and the head of one that others take from.
 _LOOK_EVERY = 8
+# For how long a process leaves that head to others; with runs of such a length a round trip matters little.
+_HEAD_SECONDS = 0.1
 # How far from its head a process looks for the work it takes next.
 _PLACES = 4
 # The part of a lease within which its run must begin.
@@ -62,6 +64,7 @@ class ExpressLane:
         self._unsure: tuple[str, str] | None = None
         self._seen = ""
         self._place = 0
+        self._head_by = 0.0
         self._work_waits = False
         self._seals = 0
 
@@ -93,7 +96,8 @@ class ExpressLane:
         if self._next or self._taken is not None:
             return self._scripts.send(call)
         looks = self._seals % _LOOK_EVERY == 0
-        if looks and self._place:  # it may wait there for as long as another process runs
+        # What waits at the head may wait for as long as another process runs.
+        if self._place and (looks or time.monotonic() > self._head_by):
             seen, self._place, self._work_waits = "", 0, True
         if seen and self._takes_more():
             return self._seal_and_lease(call, seen)
@@ -141,6 +145,11 @@ class ExpressLane:
             note(error, "express")
             return False
 
+    def _look_elsewhere(self) -> None:
+        if not self._place:
+            self._head_by = time.monotonic() + _HEAD_SECONDS
+        self._place = (self._place + 1) % _PLACES
+
     def _look(self) -> tuple[str, str, int]:
         return "LINDEX", self._key, self._place
 
@@ -165,7 +174,8 @@ class ExpressLane:
                 self._taken = record.decode(reply.values[2:]), int(reply.values[1])
                 self._asked_at = asked_at
             else:
-                self._next, self._place = reply.text(1), (self._place + 1) % _PLACES
+                self._next = reply.text(1)
+                self._look_elsewhere()
         if isinstance(sealed, Exception):
             raise sealed
         return sealed
