@@ -21,6 +21,8 @@ from worker.engine.record import Execution
 from worker.queue import warm
 from worker.queue.express_lane import _LOOK_EVERY, ExpressLane
 from worker.queue.process_limits import ProcessLimits, ProcessWear
+from worker.queue.status_page import NextRun
+from worker.queue.supervisor import requeue_lost
 from worker.store.scripts import ScriptCall
 
 
@@ -275,6 +277,33 @@ def test_process_killed_between_seal_and_start_loses_nothing(engine: Engine) -> 
         engine.log(leased.id, "execution.started")[0].payload
         != engine.log(leased.id, "execution.started")[1].payload
     )
+
+
+@pytest.mark.parametrize("granted", [True, False])
+def test_parent_hands_back_the_lease_of_a_run_that_a_dead_process_had_not_begun(
+    engine: Engine, granted: bool
+) -> None:
+    """Known from before the seal was sent; it costs no attempt, and later it changes nothing."""
+    asked: list[NextRun] = []
+    lane = ExpressLane(
+        engine.client,
+        engine.store,
+        worker="w1",
+        lease_us=LEASE,
+        asks=lambda *run: asked.append(NextRun(*run)),
+    )
+    ids = under_load(engine, lane, 3)
+    requeue = requeue_lost(engine.store, push=lambda id: None)
+    if not granted:
+        lane.give_back()
+        engine.take(ids[0])
+    requeue(asked[-1])
+    assert engine.get(ids[0]).state is (State.PENDING if granted else State.RUNNING)
+    assert engine.store.express_messages() == ids
+    if granted:
+        assert engine.take(ids[0]).attempt == 1
+    requeue(asked[-1])
+    assert engine.get(ids[0]).state is State.RUNNING
 
 
 def _copied(client: redis.Redis) -> redis.ConnectionPool:

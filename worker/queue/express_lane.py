@@ -9,7 +9,6 @@ from typing import Any
 import redis
 
 from worker.core.ids import new_id
-from worker.core.states import State
 from worker.engine import record
 from worker.engine.answers import TAKE_NEXT, TakeNextAnswer
 from worker.engine.record import Execution
@@ -35,8 +34,8 @@ class ExpressLane:
 
     For that the process looks at an id and leaves it in the lane, where others may take it first; then
     another id comes with the seal, and its lease costs a trip. A lease whose process dies before its run
-    begins lapses like any other; one whose answer is lost is handed back. An id that is lost with its process
-    is found by the clock.
+    begins is handed back by its parent, and one whose answer is lost by the process. An id that is lost with
+    its process is found by the clock.
     """
 
     def __init__(
@@ -47,6 +46,7 @@ class ExpressLane:
         worker: str,
         lease_us: int,
         takes_more: Callable[[], bool] = lambda: True,
+        asks: Callable[[str, str], None] = lambda id, session: None,
     ) -> None:
         self._blocking = blocking
         self._store = store
@@ -56,6 +56,8 @@ class ExpressLane:
         self._lease_us = lease_us
         # Whether this process may take the lease of another run before it knows which agent it is for.
         self.takes_more = takes_more
+        # Tells the parent, which hands the lease back if this process dies before its run begins.
+        self._asks = asks
         self._next = ""
         self._taken: tuple[Execution, int] | None = None
         # When the seal was sent that brought this lease.
@@ -116,7 +118,8 @@ class ExpressLane:
             ask(self._blocking, "LPUSH", self._key, self._next)
             self._next = ""
         if self._taken is not None:
-            self._hand_back(self._taken[0])
+            execution = self._taken[0]
+            self._hand_back(lambda: self._store.requeue(execution.id, execution.fence, "handed_back"))
             self._taken = None
         self._resolve()
 
@@ -125,18 +128,16 @@ class ExpressLane:
         if self._unsure is None:
             return
         id, session = self._unsure
-        found = self._store.get(id)
-        if found is not None and found.state is State.RUNNING and found.session == session:
-            self._hand_back(found)
+        self._hand_back(lambda: self._store.hand_back_of(id, session))
         self._unsure = None
 
-    def _hand_back(self, execution: Execution) -> None:
+    def _hand_back(self, call: Callable[[], object]) -> None:
         try:
-            self._store.requeue(execution.id, execution.fence, "handed_back")
+            call()
         except redis.RedisError as error:
             if is_outage(error):
                 raise
-            note(error, "express", execution_id=execution.id)  # the lease lapses
+            note(error, "express")  # the lease lapses
 
     def _takes_more(self) -> bool:
         try:
@@ -163,6 +164,7 @@ class ExpressLane:
             session=session,
             place=self._place,
         )
+        self._asks(seen, session)
         self._work_waits, self._unsure = False, (seen, session)
         sealed, taken = self._scripts.send_both(call, next)
         self._unsure = None
