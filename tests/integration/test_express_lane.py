@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +21,8 @@ from worker.engine.record import Execution
 from worker.queue import warm
 from worker.queue.express_lane import _LOOK_EVERY, ExpressLane
 from worker.queue.process_limits import ProcessLimits, ProcessWear
+from worker.queue.status_page import NextRun
+from worker.queue.supervisor import requeue_lost
 from worker.store.scripts import ScriptCall
 
 
@@ -92,9 +96,10 @@ def test_lease_that_comes_with_a_seal_is_like_any_other(engine: Engine, lane: Ex
     assert leased is not None
     execution, at = leased
     assert (execution.id, execution.state, execution.worker) == (id, State.RUNNING, "w1")
-    assert execution.run_until - at == alone.run_until - alone.started
+    assert execution.started <= at
+    assert execution.run_until - execution.started == alone.run_until - alone.started
     assert engine.kinds(id) == engine.kinds(alone.id)
-    assert engine.client.zscore(engine.keys.leases, id) == at + LEASE
+    assert engine.client.zscore(engine.keys.leases, id) == execution.started + LEASE
     assert engine.client.zscore(engine.keys.queued, id) is None
 
 
@@ -120,10 +125,35 @@ def test_two_processes_share_the_lane(engine: Engine, lane: ExpressLane) -> None
 def test_head_of_a_shared_lane_does_not_wait_for_a_long_run(engine: Engine, lane: ExpressLane) -> None:
     """A process that leaves the head to another one takes it itself after some runs."""
     head, *_ = under_load(engine, lane, 3 * _LOOK_EVERY)[1:]
-    lane._place = 1
+    lane._place, lane._head_by = 1, float("inf")
     assert engine.store.express_messages()[0] == head
     done = [run_next(engine, lane) for _ in range(2 * _LOOK_EVERY)]
     assert head in done
+
+
+def test_head_of_a_shared_lane_waits_for_one_run_at_most_where_runs_take_long(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes whose runs take about a second begin the work in its order, but for the run under way."""
+    varies, now = random.Random(2), 0.0
+    monkeypatch.setattr("worker.queue.express_lane.time.monotonic", lambda: now)
+    ids = short_work(engine, 100)
+    idle = [lane, lane_of(engine, "w2")]
+    running: list[tuple[float, ExpressLane, Execution]] = []
+    begun = []
+    while idle or running:
+        for each in idle:
+            if each.has_lease or each._next or engine.client.llen(engine.keys.express):
+                running.append((now + varies.uniform(0.95, 1.05), each, next_run(engine, each)))
+                begun.append(running[-1][2].id)
+        idle = []
+        if running:
+            running.sort(key=lambda run: run[0])
+            now, each, execution = running.pop(0)
+            assert seal(engine, each, execution) is SealAnswer.OK
+            idle = [each]
+    assert sorted(begun) == sorted(ids)
+    assert max(begun.index(id) - place for place, id in enumerate(ids)) <= 1
 
 
 def test_lease_is_not_taken_for_work_that_cannot_begin(engine: Engine, lane: ExpressLane) -> None:
@@ -249,6 +279,33 @@ def test_process_killed_between_seal_and_start_loses_nothing(engine: Engine) -> 
     )
 
 
+@pytest.mark.parametrize("granted", [True, False])
+def test_parent_hands_back_the_lease_of_a_run_that_a_dead_process_had_not_begun(
+    engine: Engine, granted: bool
+) -> None:
+    """Known from before the seal was sent; it costs no attempt, and later it changes nothing."""
+    asked: list[NextRun] = []
+    lane = ExpressLane(
+        engine.client,
+        engine.store,
+        worker="w1",
+        lease_us=LEASE,
+        asks=lambda *run: asked.append(NextRun(*run)),
+    )
+    ids = under_load(engine, lane, 3)
+    requeue = requeue_lost(engine.store, push=lambda id: None)
+    if not granted:
+        lane.give_back()
+        engine.take(ids[0])
+    requeue(asked[-1])
+    assert engine.get(ids[0]).state is (State.PENDING if granted else State.RUNNING)
+    assert engine.store.express_messages() == ids
+    if granted:
+        assert engine.take(ids[0]).attempt == 1
+    requeue(asked[-1])
+    assert engine.get(ids[0]).state is State.RUNNING
+
+
 def _copied(client: redis.Redis) -> redis.ConnectionPool:
     pool = client.connection_pool
     return redis.ConnectionPool(connection_class=pool.connection_class, **pool.connection_kwargs)
@@ -276,6 +333,109 @@ def test_lapsed_lease_that_another_process_has_is_left_to_it(
     assert lane.leased() is None
     assert engine.get(id).fence == second.fence == 2
     assert engine.get(id).state is State.RUNNING
+
+
+def test_work_is_told_how_much_of_its_time_has_passed_since_its_lease(
+    engine: Engine, lane: ExpressLane
+) -> None:
+    """What the process did before the run counts."""
+    under_load(engine, lane, 1)
+    time.sleep(0.2)
+    leased = lane.leased()
+    assert leased is not None
+    execution, at = leased
+    assert at - execution.started >= 0.2 * SECOND
+    assert at - engine.now() < 0.1 * SECOND
+
+
+def test_lease_that_cannot_be_given_back_lapses(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spoiled key of one execution must not keep the process from all others."""
+    ids = under_load(engine, lane, 2)
+    engine.client.set(engine.keys.steps(ids[0]), "spoiled")
+    monkeypatch.setattr("worker.queue.express_lane.time.monotonic", lambda: float("inf"))
+    assert lane.leased() is None
+    assert not lane.has_lease
+    monkeypatch.undo()
+    assert next_run(engine, lane).id == ids[1]
+
+
+def test_lease_is_kept_until_the_store_is_back_to_take_it(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = under_load(engine, lane, 2)
+
+    def away(*args: object) -> Any:
+        raise redis.ConnectionError("away")
+
+    monkeypatch.setattr("worker.queue.express_lane.time.monotonic", lambda: float("inf"))
+    with monkeypatch.context() as outage:
+        outage.setattr(engine.store, "requeue", away)
+        with pytest.raises(redis.ConnectionError):
+            lane.leased()
+    assert lane.leased() is None
+    assert engine.store.express_messages() == ids
+    assert engine.get(ids[0]).attempt == 0
+
+
+@pytest.mark.parametrize("then", ["goes on", "leaves"])
+def test_lease_whose_answer_is_lost_is_handed_back(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    """It would lapse and cost an attempt, and work that is tried once would fail without having begun."""
+    ids = under_load(engine, lane, 3)
+    execution = next_run(engine, lane)
+    send_both = engine.store.scripts.send_both
+
+    def cut(call: ScriptCall, other: ScriptCall) -> Any:
+        send_both(call, other)
+        raise redis.TimeoutError("no answer")
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(engine.store.scripts, "send_both", cut)
+        with pytest.raises(redis.TimeoutError):
+            seal(engine, lane, execution)
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert engine.get(ids[1]).state is State.RUNNING
+    if then == "leaves":
+        lane.give_back()
+        assert engine.store.express_messages() == ids[1:]
+    execution = next_run(engine, lane)
+    assert (execution.id, execution.attempt) == (ids[1], 1)
+
+
+def test_lease_whose_answer_is_lost_is_left_to_whom_it_has_passed(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = under_load(engine, lane, 3)
+    execution = next_run(engine, lane)
+
+    def cut(call: ScriptCall, other: ScriptCall) -> Any:
+        raise redis.ConnectionError("nothing was sent")
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(engine.store.scripts, "send_both", cut)
+        with pytest.raises(redis.ConnectionError):
+            seal(engine, lane, execution)
+    others = engine.take(ids[1])
+    lane.give_back()
+    assert engine.get(ids[1]).fence == others.fence
+    assert engine.get(ids[1]).state is State.RUNNING
+
+
+def test_seal_stands_when_the_catalog_cannot_be_read(engine: Engine, lane: ExpressLane) -> None:
+    """Whether more may be taken is no reason to lose finished work."""
+    ids = under_load(engine, lane, 3)
+    execution = next_run(engine, lane)
+
+    def spoiled() -> bool:
+        raise redis.ResponseError("WRONGTYPE")
+
+    lane.takes_more = spoiled
+    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert not lane.has_lease
+    assert lane.take() == ids[1]
 
 
 def test_seal_stands_when_the_next_lease_cannot_be_taken(engine: Engine, lane: ExpressLane) -> None:

@@ -14,7 +14,8 @@ import pytest
 import redis
 
 from worker.engine.record import Execution, from_mapping
-from worker.queue.supervisor import Supervisor
+from worker.queue.status_page import CurrentRun, NextRun
+from worker.queue.supervisor import Requeue, Supervisor
 from worker.queue.supervisor_pipe import SupervisorPipe
 
 FORK = get_context("fork")
@@ -64,14 +65,14 @@ def _run(shared_log: SharedLog) -> Iterator[Run]:
         *kinds: str,
         grace: float = 0.5,
         silence: float = 15.0,
-        requeue: Callable[[str, int], None] | None = None,
+        requeue: Requeue | None = None,
     ) -> int:
         def main() -> None:
             os.setsid()
             supervisor = Supervisor(
                 kinds=list(kinds),
                 child_main=child_main,
-                requeue=requeue or (lambda id, fence: shared_log.add(f"requeue {id} {fence}")),
+                requeue=requeue or (lambda run: shared_log.add(f"requeue {told(run)}")),
                 grace=grace,
                 silence=silence,
             )
@@ -89,6 +90,11 @@ def _run(shared_log: SharedLog) -> Iterator[Run]:
     for process in started:
         process.kill()
         process.join(5)
+
+
+def told(run: CurrentRun | NextRun) -> str:
+    """The lost run's id, and its fence or session."""
+    return f"{run.execution_id} {run.session if isinstance(run, NextRun) else run.fence}"
 
 
 def _alive(pid: int) -> bool:
@@ -124,14 +130,35 @@ def test_dead_childs_work_is_handed_back(run: Run, shared_log: SharedLog) -> Non
     assert "requeue done 1" not in shared_log.read()
 
 
+def test_dead_childs_next_work_is_handed_back_as_not_begun(run: Run, shared_log: SharedLog) -> None:
+    """A lease that came with the seal of the run before; once its run has begun it counts as begun."""
+
+    def child(kind: str, line: SupervisorPipe) -> None:
+        if "began" in shared_log.read():
+            time.sleep(60)
+        shared_log.add("began")
+        line.running(execution("first", 1), 60)
+        line.asks("second", "s2")
+        line.running(execution("second", 2), 60)
+        line.asks("third", "s3")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    run(child, "one")
+    shared_log.wait("requeue third s3")
+    assert [line for line in shared_log.read() if line.startswith("requeue")] == [
+        "requeue second 2",
+        "requeue third s3",
+    ]
+
+
 def test_hand_back_is_retried_through_an_outage(run: Run, shared_log: SharedLog) -> None:
     """If the store is unreachable when a process dies, it is notified later, once."""
 
-    def requeue(id: str, fence: int) -> None:
+    def requeue(run: CurrentRun | NextRun) -> None:
         shared_log.add("asked")
         if shared_log.read().count("asked") < 3:
             raise redis.ConnectionError("away")
-        shared_log.add(f"requeue {id} {fence}")
+        shared_log.add(f"requeue {told(run)}")
 
     def child(kind: str, line: SupervisorPipe) -> None:
         if "began" in shared_log.read():

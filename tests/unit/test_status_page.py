@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.waiting import eventually
-from worker.queue.status_page import MOST_ID, StatusPage
+from worker.queue.status_page import MOST_ID, NextRun, StatusPage
 
 PATIENCE = 30.0
 
@@ -31,6 +31,22 @@ def test_a_run_is_on_the_page_until_it_ends(page: StatusPage) -> None:
         assert before + 60 <= run.ends_by <= time.monotonic() + 60
     page.idle()
     assert page.run() is None
+
+
+def test_next_run_is_on_the_page_until_it_begins(page: StatusPage) -> None:
+    """Beside the run under way, and with the session under which its lease was asked for."""
+    assert page.next_run() is None
+    page.running("a", 1, 60.0)
+    page.asks("b c", "s1")
+    assert page.next_run() == NextRun("b c", "s1")
+    page.asks("d", "s2")
+    page.idle()
+    assert page.run() is None and page.next_run() == NextRun("d", "s2")
+    page.running("d", 1, 60.0)
+    assert page.next_run() is None
+    page.asks("e", "s3")
+    page.asks("x" * MOST_ID, "s4")
+    assert page.next_run() is None
 
 
 def test_an_id_that_does_not_fit_is_refused(page: StatusPage) -> None:

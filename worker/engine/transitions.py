@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from worker.core.states import Lane, Phase
+from worker.core.states import Lane, Phase, State
 from worker.engine import record
 from worker.engine.answers import (
     APPEND,
@@ -203,6 +203,13 @@ class ExecutionStore(ExecutionReader):
             deadline=deadline,
         )
         return reply.answer, reply.text()
+
+    def hand_back_of(self, id: str, session: str) -> None:
+        """Hands back the lease that was granted under this session, if it was, and is held."""
+        # No more of the record is read: what is spoiled in it must not stop the caller.
+        state, fence, of = self.client.hmget(self.keys.record(id), ["state", "fence", "session"])
+        if state == State.RUNNING.encode() and of == session.encode():
+            self.requeue(id, int(as_bytes(fence)), "handed_back")
 
     def hint(self, id: str) -> tuple[HintAnswer, str]:
         reply = self.scripts.run(HINT, id=id)

@@ -139,7 +139,8 @@ class WorkProcesses:
         presence = Presence(parts.store, kind, name, beat=line.beat, signed_on=line.signed_on)
         keeper = LeaseKeeper(parts.store, lease_us=lease_us, parent=line, presence=presence)
         scripts = parts.store.scripts
-        lane, taken = ExpressLane(parts.blocking, parts.store, worker=name, lease_us=lease_us), TakenMessage()
+        lane = ExpressLane(parts.blocking, parts.store, worker=name, lease_us=lease_us, asks=line.asks)
+        taken = TakenMessage()
         runner = Runner(
             parts.store,
             capabilities=self.capabilities,

@@ -14,9 +14,10 @@ import zlib
 from dataclasses import dataclass
 
 _BEAT = struct.Struct("d")
-_SIGNED_ON, _RELIEVED, _CURRENT = 8, 9, 10
-# Where each of the two runs begins; 0 in _CURRENT means none.
+_SIGNED_ON, _RELIEVED, _CURRENT, _HAS_NEXT = 8, 9, 10, 11
+# Where each of the two runs begins; 0 in _CURRENT means none. After them stands the run that begins next.
 _RUNS = (0, 64, 512)
+_NEXT = 960
 _CHECKSUM = struct.Struct("=I")
 _RUN = struct.Struct("=qdH")
 MOST_ID = 400
@@ -31,6 +32,14 @@ class CurrentRun:
     ends_by: float
 
 
+@dataclass(frozen=True, slots=True)
+class NextRun:
+    """A run whose lease was asked for and which has not begun; where it was granted, under this session."""
+
+    execution_id: str
+    session: str
+
+
 class StatusPage:
     """Made by the parent before it forks. One thread of the child writes runs; any thread may beat."""
 
@@ -43,14 +52,25 @@ class StatusPage:
         _BEAT.pack_into(self._page, 0, time.monotonic())
 
     def running(self, execution_id: str, fence: int, seconds: float) -> None:
+        other = 2 if self._page[_CURRENT] == 1 else 1
+        self._write(_RUNS[other], execution_id, fence, time.monotonic() + seconds)
+        self._page[_CURRENT] = other
+        self._page[_HAS_NEXT] = 0
+
+    def asks(self, execution_id: str, session: str) -> None:
+        """The process asks for the lease of its next run, which begins when the one before it has ended."""
+        self._page[_HAS_NEXT] = 0
+        both = f"{execution_id} {session}"
+        if len(both.encode()) <= MOST_ID:
+            self._write(_NEXT, both, 0, 0.0)
+            self._page[_HAS_NEXT] = 1
+
+    def _write(self, at: int, execution_id: str, fence: int, ends_by: float) -> None:
         id = execution_id.encode()
         if len(id) > MOST_ID:
             raise ValueError("an execution id of this length does not fit the page")
-        run = _RUN.pack(fence, time.monotonic() + seconds, len(id)) + id
-        other = 2 if self._page[_CURRENT] == 1 else 1
-        at = _RUNS[other]
+        run = _RUN.pack(fence, ends_by, len(id)) + id
         self._page[at : at + _CHECKSUM.size + len(run)] = _CHECKSUM.pack(zlib.crc32(run)) + run
-        self._page[_CURRENT] = other
 
     def idle(self) -> None:
         self._page[_CURRENT] = 0
@@ -82,9 +102,14 @@ class StatusPage:
     def run(self) -> CurrentRun | None:
         """What a dead process ran; of a living one, None also while it writes."""
         current = self._page[_CURRENT]
-        if not current:
-            return None
-        at = _RUNS[current]
+        return self._read(_RUNS[current]) if current else None
+
+    def next_run(self) -> NextRun | None:
+        """What a dead process asked for and had not begun; it may not have been granted, or be over."""
+        found = self._read(_NEXT) if self._page[_HAS_NEXT] else None
+        return NextRun(*found.execution_id.rsplit(" ", 1)) if found else None
+
+    def _read(self, at: int) -> CurrentRun | None:
         size = _CHECKSUM.size + _RUN.size + MOST_ID
         data = self._page[at : at + size]
         body = data[_CHECKSUM.size :]

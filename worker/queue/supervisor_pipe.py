@@ -21,6 +21,10 @@ class SupervisorPipe:
         self._page.running(execution.id, execution.fence, seconds)
         self._page.beat()
 
+    def asks(self, execution_id: str, session: str) -> None:
+        """The lease of the next run is asked for with the seal of this one."""
+        self._page.asks(execution_id, session)
+
     def idle(self) -> None:
         self._page.idle()
 
