@@ -188,8 +188,22 @@ def test_process_that_is_asked_to_stop_keeps_no_lease(engine: Engine, lane: Expr
     lane.give_back()
     lane.give_back()
     assert engine.store.express_messages() == ids[1:]
-    assert engine.get(ids[1]).state is State.PENDING
+    back = engine.get(ids[1])
+    assert (back.state, back.first_started) == (State.PENDING, 0)
     assert engine.take(ids[1]).attempt == 1
+
+
+def test_lease_handed_back_after_an_earlier_run_forgets_no_start(engine: Engine, lane: ExpressLane) -> None:
+    """Its seeker may no longer cancel it and keep the payment."""
+    id = engine.new(lane=Lane.EXPRESS)
+    engine.take(id)
+    engine.store.requeue(id, 1, "handed_back")
+    began = engine.get(id).first_started
+    engine.advance(1)
+    again = engine.take(id)
+    engine.store.requeue(id, again.fence, "not_begun")
+    assert engine.get(id).first_started == began > 0
+    assert engine.take(id).attempt == 1
 
 
 def test_stop_request_between_two_runs_hands_the_lease_back(engine: Engine, lane: ExpressLane) -> None:

@@ -646,6 +646,7 @@ def test_allowed_state_transitions(engine: Engine) -> None:
         lambda id: engine.seal(id, 1, "completed"),
         lambda id: engine.seal(id, 1, "failed"),
         lambda id: engine.store.requeue(id, 1, "handed_back"),
+        lambda id: engine.store.requeue(id, 1, "not_begun"),
         lambda id: engine.store.requeue(id, 1, "process_lost", crashed=ERROR, overtime=ERROR),
         lambda id: engine.store.park(id, 1, ERROR, "retry"),
         engine.cancel,

@@ -190,7 +190,10 @@ class ExecutionStore(ExecutionReader):
         latency: bytes = b"",
         deadline: bytes = b"",
     ) -> tuple[RequeueAnswer, str]:
-        """Returns the outcome ('queued', 'later', 'failed', 'gone') and the lane where it is queued."""
+        """Returns the outcome ('queued', 'later', 'failed', 'gone') and the lane where it is queued.
+
+        The reasons 'handed_back' and 'not_begun' cost no attempt.
+        """
         reply = self.scripts.run(
             REQUEUE,
             id=id,
@@ -209,7 +212,7 @@ class ExecutionStore(ExecutionReader):
         # No more of the record is read: what is spoiled in it must not stop the caller.
         state, fence, of = self.client.hmget(self.keys.record(id), ["state", "fence", "session"])
         if state == State.RUNNING.encode() and of == session.encode():
-            self.requeue(id, int(as_bytes(fence)), "handed_back")
+            self.requeue(id, int(as_bytes(fence)), "not_begun")
 
     def hint(self, id: str) -> tuple[HintAnswer, str]:
         reply = self.scripts.run(HINT, id=id)

@@ -119,7 +119,7 @@ class ExpressLane:
             self._next = ""
         if self._taken is not None:
             execution = self._taken[0]
-            self._hand_back(lambda: self._store.requeue(execution.id, execution.fence, "handed_back"))
+            self._hand_back(lambda: self._store.requeue(execution.id, execution.fence, "not_begun"))
             self._taken = None
         self._resolve()
 

@@ -166,7 +166,7 @@ class Runner:
         capability = self._capabilities.get(execution.agent)
         if capability is None or capability.run is None:
             if self._runs_elsewhere(execution.agent, fresh=True):  # it may have just started there
-                self._store.requeue(execution.id, execution.fence, "handed_back", delay_us=_ELSEWHERE_US)
+                self._store.requeue(execution.id, execution.fence, "not_begun", delay_us=_ELSEWHERE_US)
                 return
             unknown = failure("CAPABILITY_UNAVAILABLE", "no agent of this name is registered here")
             self._seal(execution, _failed(unknown))

@@ -301,6 +301,15 @@ def test_cancelling_failed_prepaid_work_is_refunded(paid_door: PaidDoor) -> None
     assert paid_door.money(id).payments[0].refund == "due"
 
 
+def test_cancelling_prepaid_work_that_never_began_is_refunded(paid_door: PaidDoor) -> None:
+    """A process took its lease ahead, and left it when it was asked to stop."""
+    deal, id = paid_and_running(paid_door)
+    assert paid_door.parts.store.requeue(id, 1, "not_begun")[0] == "queued"
+    deal.cancel(id)
+    assert paid_door.execution(id).state == "cancelled"
+    assert paid_door.money(id).payments[0].refund == "due"
+
+
 def test_operator_cancel_owes_a_refund(paid_door: PaidDoor) -> None:
     """Paid work that the operator cancels is refunded to its payer."""
     _, id = paid_and_running(paid_door)

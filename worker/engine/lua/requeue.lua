@@ -19,9 +19,9 @@
 --   failed
 --   gone
 local delay = tonumber(delay)
-local state, held, until_, lane, attempt, attempts, run_until, session, sealed_by, ends_by, sla_by, contract =
-  unpack(get('state', 'fence', 'lease', 'lane', 'attempt', 'attempts', 'run_until', 'session', 'sealed_by',
-    'ends_by', 'sla_by', 'contract'))
+local state, held, until_, lane, attempt, attempts, run_until, session, sealed_by, ends_by, sla_by, contract, started,
+  first = unpack(get('state', 'fence', 'lease', 'lane', 'attempt', 'attempts', 'run_until', 'session', 'sealed_by',
+    'ends_by', 'sla_by', 'contract', 'started', 'first_started'))
 local at = now()
 if state ~= 'running' or sealed_by then
   redis.call('ZREM', LEASES, id)
@@ -46,7 +46,9 @@ if overtime or (lost and tonumber(attempt) >= tonumber(attempts)) then
   finish(id, at, 'running', 'failed', payload, correlation, why)
   return {'failed'}
 end
-if reason == 'handed_back' then redis.call('HINCRBY', RECORD, 'attempt', -1) end
+if reason == 'handed_back' or reason == 'not_begun' then redis.call('HINCRBY', RECORD, 'attempt', -1) end
+-- Its seeker may still cancel it without losing the payment.
+if reason == 'not_begun' and first == started then redis.call('HDEL', RECORD, 'first_started') end
 -- An open step does not progress until the next run begins it again, so its deadline is suspended.
 for _, step in ipairs(open_steps()) do redis.call('ZREM', STEP_DEADLINES, id .. ' ' .. step) end
 redis.call('ZREM', LEASES, id)
