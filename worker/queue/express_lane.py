@@ -122,7 +122,7 @@ class ExpressLane:
             place=self._place,
         )
         self._work_waits = False
-        sealed, taken = self._scripts.send_both(call, next)
+        sealed, taken = self._scripts.send_each(call, next)
         # An error here would hide the seal; the same work meets it again when its lease is taken alone.
         if not isinstance(taken, Exception):
             reply = read_reply(TAKE_NEXT, taken)
