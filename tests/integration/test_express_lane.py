@@ -496,7 +496,7 @@ def test_a_seal_that_fails_takes_one_lease_at_most(
         engine.store.scripts.send(other)
         raise redis.ConnectionError("lost")
 
-    monkeypatch.setattr(engine.store.scripts, "send_both", refuse)
+    monkeypatch.setattr(engine.store.scripts, "send_each", refuse)
     options: dict[str, Any] = {"output": b"1", "result": b"{}", "error": b"", "payload": b"{}"}
     with pytest.raises(redis.ConnectionError):
         engine.store.seal(execution.id, execution.fence, "completed", **options, send=lane.seal)

@@ -149,15 +149,15 @@ def test_a_seal_that_is_tried_again_takes_no_other_message(
     engine: Engine, seal: Sealing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = queued(engine, 4)
-    send, scripts = Scripts.send_with, engine.store.scripts
+    send, scripts = Scripts.send_each, engine.store.scripts
 
     def lost(self: Scripts, *words: Any) -> Any:
         send(self, *words)
-        monkeypatch.setattr(Scripts, "send_with", send)
+        monkeypatch.setattr(Scripts, "send_each", send)
         raise redis.ConnectionError("lost")
 
     def run(id: str) -> None:
-        monkeypatch.setattr(Scripts, "send_with", lost)
+        monkeypatch.setattr(Scripts, "send_each", lost)
         with pytest.raises(redis.ConnectionError):
             seal(id)
         call = scripts.call("time")
@@ -168,6 +168,25 @@ def test_a_seal_that_is_tried_again_takes_no_other_message(
     only = worker(engine, run, seal.taken)
     only.work()
     assert waiting(engine) == ids[2:]
+
+
+def test_a_seal_stands_when_no_message_can_be_moved(engine: Engine, seal: Sealing) -> None:
+    """The rest of its round trip does not hide it."""
+    first, _ = queued(engine, 2)
+    errors: list[redis.RedisError] = []
+
+    def run(id: str) -> None:
+        engine.client.set(INTERMEDIATE, "of another type")
+        try:
+            seal(id)
+        except redis.RedisError as error:
+            errors.append(error)
+        engine.client.delete(INTERMEDIATE)
+        only.stop()
+
+    only = worker(engine, run, seal.taken)
+    only.work()
+    assert not errors and engine.get(first).state is State.COMPLETED
 
 
 def test_a_run_without_a_seal_forgets_its_message_at_its_end(engine: Engine, seal: Sealing) -> None:

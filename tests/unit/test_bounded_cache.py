@@ -32,6 +32,15 @@ def test_a_newer_value_of_a_known_name_keeps_its_turn() -> None:
     assert (cache.get("a"), cache.get("b"), cache.get("c")) == (None, "other", "last")
 
 
+def test_a_value_beyond_the_bound_drives_no_others_out() -> None:
+    """It is not kept, nor is the older value of its name."""
+    cache: BoundedCache[str] = BoundedCache(10)
+    cache.add("a", "one", 5)
+    cache.add("b", "other", 5)
+    cache.add("b", "huge", 11)
+    assert (cache.get("a"), cache.get("b")) == ("one", None)
+
+
 def test_results_are_kept_up_to_the_length_of_their_texts() -> None:
     """A text is worked on once while it is kept; one longer than the bound is worked on each time."""
     made: list[str] = []

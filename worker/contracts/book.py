@@ -310,14 +310,14 @@ class ContractBook:
         raw = as_mapping(self.client.hgetall(self.keys.contract(ref)))
         if not raw:
             return None
-        hash, execution = raw["hash"].decode(), raw.get("execution")
-        text, terms, is_purchase = self._immutable(ref, hash, raw["document"])
+        hash, registered, execution = raw["hash"].decode(), int(raw["registered"]), raw.get("execution")
+        text, terms, is_purchase = self._immutable(ref, hash, registered, raw["document"])
         contract = Contract(
             ref=ref,
             text=text,
             terms=terms,
             hash=hash,
-            registered=int(raw["registered"]),
+            registered=registered,
             execution=execution.decode() if execution else None,
             found="found_key" in raw,
             drafted=int(raw.get("drafted", b"0")),
@@ -326,10 +326,13 @@ class ContractBook:
         self._memory.add(contract)
         return contract
 
-    def _immutable(self, ref: str, hash: str, stored: bytes) -> tuple[str, Terms, bool]:
-        """What never changes of a contract: its document and what follows from that."""
+    def _immutable(self, ref: str, hash: str, registered: int, stored: bytes) -> tuple[str, Terms, bool]:
+        """What never changes of a contract: its document and what follows from that.
+
+        One that is registered again may have other signatures, which its hash leaves out.
+        """
         known = self._memory.get(ref)
-        if known is not None and known.hash == hash:
+        if known is not None and (known.hash, known.registered) == (hash, registered):
             return known.text, known.terms, known.is_purchase
         text = unpack_document(stored.decode(), hash)
         document = json.loads(text)

@@ -11,10 +11,13 @@ V = TypeVar("V")
 
 
 class BoundedCache(Generic[V]):
-    """Values by name; the oldest leave first. Their sizes are what the caller says."""
+    """Values by name; the oldest leave first. Their sizes are what the caller says.
+
+    A value that is larger than all of the room is not kept: it would leave none for the others.
+    """
 
     def __init__(self, most: int) -> None:
-        self._left = most
+        self._most = self._left = most
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[V, int]] = {}
 
@@ -25,6 +28,8 @@ class BoundedCache(Generic[V]):
     def add(self, name: str, value: V, size: int) -> None:
         with self._lock:
             self._drop(name)
+            if size > self._most:
+                return
             self._kept[name] = value, size
             self._left -= size
             while self._left < 0 and self._kept:

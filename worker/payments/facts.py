@@ -101,9 +101,10 @@ class FactsReader(MoneyStore):
 
 def _as_stored(contract: Contract, stored: Sequence[Any]) -> Contract | None:
     hash, execution, found, registered, drafted = (each.decode() for each in stored)
-    if hash != contract.hash or int(drafted or 0) != contract.drafted:
+    same = contract.hash, contract.registered, contract.drafted
+    if (hash, int(registered or 0), int(drafted or 0)) != same:
         return None
-    now = execution or None, bool(found), int(registered or 0)
-    if now == (contract.execution, contract.found, contract.registered):
+    now = execution or None, bool(found)
+    if now == (contract.execution, contract.found):
         return contract
-    return replace(contract, execution=now[0], found=now[1], registered=now[2])
+    return replace(contract, execution=now[0], found=now[1])

@@ -166,7 +166,7 @@ class ExpressLane:
         )
         self._asks(seen, session)
         self._work_waits, self._unsure = False, (seen, session)
-        sealed, taken = self._scripts.send_both(call, next)
+        sealed, taken = self._scripts.send_each(call, next)
         self._unsure = None
         # An error here would hide the seal; the same work meets it again when its lease is taken alone.
         if not isinstance(taken, Exception):

@@ -24,7 +24,7 @@ from rq.worker import Worker
 from rq.worker_registration import clean_worker_registry
 
 from worker.store.client import as_bytes
-from worker.store.commands import Word, ask, ask_together
+from worker.store.commands import Word, ask, ask_together, checked
 from worker.store.outage import note
 from worker.store.scripts import ScriptCall, Scripts
 
@@ -147,9 +147,10 @@ class TakenMessage:
         forget, self._forget = self._forget, ()
         if not forget or not self.takes_more():
             return scripts.send_with(call, *forget)[0]
-        reply, *_, next = scripts.send_with(call, *forget, ("LMOVE", *self._keys, "LEFT", "RIGHT"))
-        self._ahead = as_bytes(next or b"").decode()
-        return reply
+        reply, *_, next = scripts.send_each(call, *forget, ("LMOVE", *self._keys, "LEFT", "RIGHT"))
+        # An error here, as of a full store, would hide the seal; whoever takes a message meets it again.
+        self._ahead = next.decode() if isinstance(next, bytes) else ""
+        return checked([reply])[0]
 
     def take_ahead(self) -> str:
         """The message that came with a seal, or ''."""

@@ -140,13 +140,10 @@ class Scripts:
 
         Scripts that the store does not have yet run after all others.
         """
-        return checked(self._together(parts))
+        return checked(self.send_each(*parts))
 
-    def send_both(self, call: ScriptCall, other: ScriptCall) -> list[Any]:
-        """The same for two calls, but either reply may be an error."""
-        return self._together((call, other))
-
-    def _together(self, parts: Sequence[ScriptCall | tuple[Word, ...]]) -> list[Any]:
+    def send_each(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
+        """The same, but each reply may be an error."""
         words = [
             ("EVALSHA", part.sha, len(part.keys), *part.keys, *part.args)
             if isinstance(part, ScriptCall)

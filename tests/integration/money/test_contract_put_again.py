@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.fakes.paid_door import PaidDoor
+from worker.core.errors import Problem
 from worker.hiring.conditions import MayBePaid
+from worker.parts import Parts
 from worker.x402.payment_keys import PaymentKey
 
 BODY = {"do": "ok"}
@@ -38,3 +40,21 @@ def test_contract_put_again_is_bound_to_its_payment(paid_door: PaidDoor, running
     network = paid_door.parts.network
     key = str(PaymentKey(network.caip2, network.asset, deal.wallet, "0x" + "5a" * 32))
     assert paid_door.parts.ledger.bound(key) == (task.execution.id, 1)
+
+
+def test_a_contract_put_again_is_shown_as_it_is_stored(paid_door: PaidDoor) -> None:
+    """Its hash leaves the signatures out, so another form of one makes another document of the same hash.
+
+    Another process takes it.
+    """
+    deal, keys = paid_door.deal(), paid_door.parts.keys
+    first = paid_door.contract(deal)
+    paid_door.parts.client.delete(keys.contract(first.ref))
+    signatures = deal.document["signatures"]
+    other = {**signatures, "seeker": f"sig_{signatures['seeker'].removeprefix('sig_')}"}
+    assert other != signatures
+    Parts(paid_door.settings, "web").book.register({**deal.document, "signatures": other})
+    with pytest.raises(Problem):
+        deal.execute(BODY)
+    again = paid_door.contract(deal)
+    assert again.hash == first.hash and again.document["signatures"] == other
