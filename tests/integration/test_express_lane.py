@@ -400,14 +400,14 @@ def test_lease_whose_answer_is_lost_is_handed_back(
     """It would lapse and cost an attempt, and work that is tried once would fail without having begun."""
     ids = under_load(engine, lane, 3)
     execution = next_run(engine, lane)
-    send_both = engine.store.scripts.send_both
+    send_each = engine.store.scripts.send_each
 
     def cut(call: ScriptCall, other: ScriptCall) -> Any:
-        send_both(call, other)
+        send_each(call, other)
         raise redis.TimeoutError("no answer")
 
     with monkeypatch.context() as cut_off:
-        cut_off.setattr(engine.store.scripts, "send_both", cut)
+        cut_off.setattr(engine.store.scripts, "send_each", cut)
         with pytest.raises(redis.TimeoutError):
             seal(engine, lane, execution)
     assert seal(engine, lane, execution) is SealAnswer.OK
@@ -429,7 +429,7 @@ def test_lease_whose_answer_is_lost_is_left_to_whom_it_has_passed(
         raise redis.ConnectionError("nothing was sent")
 
     with monkeypatch.context() as cut_off:
-        cut_off.setattr(engine.store.scripts, "send_both", cut)
+        cut_off.setattr(engine.store.scripts, "send_each", cut)
         with pytest.raises(redis.ConnectionError):
             seal(engine, lane, execution)
     others = engine.take(ids[1])
