@@ -16,6 +16,7 @@ import structlog
 from tests.declared_store import undeclared
 from tests.engine import Engine
 from worker.core.settings import Settings
+from worker.engine import watch
 from worker.engine.watch import Watcher
 from worker.files.store import DiskFiles
 from worker.local.valkey import EmbeddedStore
@@ -41,6 +42,14 @@ def _requests_are_counted_when_asked() -> Iterator[None]:
     """By /metrics: each second, an application that outlives its test would count in another test's store."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RequestCounts, "_loop", lambda counts: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _lost_subscriptions_are_not_logged() -> Iterator[None]:
+    """Each half second, an application that outlives its test would write into another test's output."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watch, "note", lambda error, where: None)
         yield
 
 
