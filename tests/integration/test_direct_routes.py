@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,36 @@ def _app(valkey: EmbeddedStore, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield app
 
 
+class Body(io.BytesIO):
+    """Unlike bytes, something that weak references can show to be gone."""
+
+
+def environ_of(path: str, body: bytes, changes: dict[str, Any]) -> dict[str, Any]:
+    environ = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": path,
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "",
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "127.0.0.1",
+        "HTTP_X_REQUEST_ID": "asked",
+        "REMOTE_ADDR": "127.0.0.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": Body(body),
+        "wsgi.url_scheme": "http",
+        "wsgi.errors": io.StringIO(),
+        "wsgi.input_terminated": True,
+        **OPERATOR,
+        **changes,
+    }
+    length = environ["CONTENT_LENGTH"]
+    if length and length.isascii() and length.isdigit():
+        environ["wsgi.input"] = Body(body[: int(length)])  # as the server ends it
+    return {name: value for name, value in environ.items() if value is not None}
+
+
 class Both:
     """Sends a request to Flask alone, and past the direct routes."""
 
@@ -49,29 +81,7 @@ class Both:
 
     def _ask(self, way: Any, path: str, body: bytes, changes: dict[str, Any]) -> Answer:
         answered: list[Any] = []
-        environ = {
-            "REQUEST_METHOD": "POST",
-            "PATH_INFO": path,
-            "SCRIPT_NAME": "",
-            "QUERY_STRING": "",
-            "SERVER_NAME": "127.0.0.1",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "HTTP_HOST": "127.0.0.1",
-            "HTTP_X_REQUEST_ID": "asked",
-            "REMOTE_ADDR": "127.0.0.1",
-            "CONTENT_LENGTH": str(len(body)),
-            "wsgi.input": io.BytesIO(body),
-            "wsgi.url_scheme": "http",
-            "wsgi.errors": io.StringIO(),
-            "wsgi.input_terminated": True,
-            **OPERATOR,
-            **changes,
-        }
-        length = environ["CONTENT_LENGTH"]
-        if length and length.isascii() and length.isdigit():
-            environ["wsgi.input"] = io.BytesIO(body[: int(length)])  # as the server ends it
-        environ = {name: value for name, value in environ.items() if value is not None}
+        environ = environ_of(path, body, changes)
         found = way(environ, lambda status, headers, error=None: answered.extend((status, sorted(headers))))
         content = b"".join(found)
         if hasattr(found, "close"):
@@ -134,6 +144,10 @@ def test_refused_bodies_get_the_same_answer(both: Both, path: str, body: bytes) 
         {"PATH_INFO": "/" + INTENT},
         {"PATH_INFO": INTENT + "s"},
         {"SERVER_PROTOCOL": "HTTP/1.0"},
+        {"HTTP_HOST": ".x"},
+        {"HTTP_HOST": "a..b"},
+        {"HTTP_HOST": "a" * 64 + ".com"},
+        {"HTTP_UPGRADE": "websocket", "HTTP_CONNECTION": "Upgrade"},
     ],
 )
 def test_odd_requests_get_the_same_answer(both: Both, changes: dict[str, Any]) -> None:
@@ -178,6 +192,48 @@ def test_an_error_is_raised_once_and_answered_by_flask(
     monkeypatch.setattr(Intents, "submit", submit)
     direct, flask = both(INTENT, json.dumps(CALL).encode())
     assert direct == flask and direct[0][0] in "45" and len(calls) == 2
+
+
+@pytest.mark.parametrize("host", [".x", "a..b", "a" * 64 + ".com"])
+def test_a_name_that_no_host_has_does_nothing(both: Both, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Flask refuses it, so the service is not called."""
+    monkeypatch.setattr(Intents, "submit", lambda self, intent: b"{}")
+    direct, flask = both(INTENT, json.dumps(CALL).encode(), HTTP_HOST=host)
+    assert direct == flask and direct[0] == "400 BAD REQUEST"
+
+
+def test_no_websocket_is_answered(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intents, "submit", lambda self, intent: b"{}")
+    upgrade = {"HTTP_UPGRADE": "websocket", "HTTP_CONNECTION": "Upgrade"}
+    direct, flask = both(INTENT, json.dumps(CALL).encode(), **upgrade)
+    assert direct == flask and direct[0] == "400 BAD REQUEST"
+
+
+@pytest.mark.parametrize("changes", [{}, {"HTTP_X_LONG": "x" * 20_000}])
+def test_a_refused_request_leaves_no_garbage(
+    both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Bodies and headers of refused requests are not kept until garbage is searched for."""
+
+    def submit(self: Intents, intent: Any) -> bytes:
+        raise Conflict("so it is")
+
+    monkeypatch.setattr(Intents, "submit", submit)
+    content = json.dumps(CALL).encode()
+    both(INTENT, content, **changes)
+    environ = environ_of(INTENT, content, changes)
+    left = weakref.ref(environ["wsgi.input"])
+    direct: Any = app.wsgi_app
+    gc.disable()
+    try:
+        found = direct(environ, lambda status, headers, error=None: None)
+        assert b"".join(found)
+        if hasattr(found, "close"):
+            found.close()
+        del found, environ
+        assert left() is None
+    finally:
+        gc.enable()
 
 
 def test_direct_requests_are_counted(both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
