@@ -36,8 +36,8 @@ _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
-# What is known of every request.
-_ID, _BEGAN = "worker.request_id", "worker.began"
+# When a request began.
+_BEGAN = "worker.began"
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -109,8 +109,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     def begin() -> None:
         environ = this_request().environ
         environ[_BEGAN] = time.monotonic()
-        environ[_ID] = id = request_id(environ.get("HTTP_X_REQUEST_ID"))
-        begin_request(id)
+        begin_request(request_id(environ))
         if "//" in environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
@@ -124,7 +123,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     def end(response: Response) -> Response:
         asked = this_request()
         headers, status, environ = response.headers, response.status_code, asked.environ
-        headers.add("X-Request-Id", environ[_ID])
+        headers.add("X-Request-Id", request_id(environ))
         headers.add("X-Content-Type-Options", "nosniff")
         if status == 503:
             # Temporary refusals and transient failures say when to retry.

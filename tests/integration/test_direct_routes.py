@@ -19,7 +19,7 @@ from tests.web_app import TOKEN, application, settings_for
 from worker.core.errors import Conflict
 from worker.core.ids import is_id, new_id
 from worker.doors.direct import DirectRoutes
-from worker.doors.limits import BODY_BYTES
+from worker.doors.limits import BODY_BYTES, HEADER_BYTES
 from worker.local.valkey import EmbeddedStore
 from worker.remote.intents import Intents
 
@@ -234,6 +234,19 @@ def test_a_refused_request_leaves_no_garbage(
         assert left() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("id", [None, "asked", "\xe9" * 40])
+@pytest.mark.parametrize("room", [-1, 0, 1, 40, 60])
+def test_an_error_leaves_the_size_of_the_headers(both: Both, id: str | None, room: int) -> None:
+    """An id that the request gets here does not count as one that was sent."""
+    changes = {"HTTP_X_REQUEST_ID": id, "HTTP_AUTHORIZATION": "Bearer wrong"}
+    sent = environ_of(INTENT, b"{}", {**changes, "HTTP_X_LONG": ""})
+    size = sum(len(name) + len(value) - 1 for name, value in sent.items() if name.startswith("HTTP_"))
+    size += len("CONTENT_LENGTH") + len("2") + 4
+    changes["HTTP_X_LONG"] = "x" * (HEADER_BYTES - size - room)
+    direct, flask = both(INTENT, b"{}", **changes)
+    assert direct[0] == flask[0] and direct[0][:3] == ("431" if room < 0 else "401")
 
 
 def test_direct_requests_are_counted(both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:

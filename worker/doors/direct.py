@@ -51,14 +51,14 @@ class DirectRoutes:
         route, length = self._routes.get(environ["PATH_INFO"]), environ.get("CONTENT_LENGTH", "")
         if route is None or environ["REQUEST_METHOD"] != "POST" or not _ordinary(length, environ):
             return self._app(environ, start_response)
-        began, id = time.monotonic(), request_id(environ.get("HTTP_X_REQUEST_ID"))
+        began, id = time.monotonic(), request_id(environ)
         begin_request(id)
         try:
             check_headers(environ)
             caller = route.enter(environ, route.endpoint)
             answer = route.answer(of_length(environ, int(length)), caller)
         except Exception as error:
-            environ["HTTP_X_REQUEST_ID"], environ[_FAILED] = id, error
+            environ[_FAILED] = error
             try:
                 return self._app(environ, start_response)
             finally:
