@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import io
 import json
+import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -257,6 +258,21 @@ def test_direct_requests_are_counted(both: Both, app: Flask, monkeypatch: pytest
     both(INTENT, json.dumps(CALL).encode())
     counted = direct._counts._counts
     assert counted['worker_http_requests_total{endpoint="kernel.agent_intent",status="200"}'] == 2
+
+
+def test_the_time_before_an_error_is_counted(both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flask answers the error at once, but the request took as long as what failed."""
+
+    def submit(self: Intents, intent: Any) -> bytes:
+        time.sleep(0.05)
+        raise Conflict("so it is")
+
+    direct: Any = app.wsgi_app
+    counted: list[float] = []
+    monkeypatch.setattr(direct._counts, "count", lambda endpoint, status, took: counted.append(took))
+    monkeypatch.setattr(Intents, "submit", submit)
+    both(INTENT, json.dumps(CALL).encode())
+    assert len(counted) == 2 and min(counted) >= 0.05
 
 
 def test_every_direct_route_is_one_of_flask(app: Flask) -> None:

@@ -23,7 +23,8 @@ from worker.store.request_counts import RequestCounts
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-_FAILED = "worker.failed"
+# When a request began, and what came up.
+BEGAN, _FAILED = "worker.began", "worker.failed"
 _MOST_DIGITS = len(str(BODY_BYTES))
 
 
@@ -58,7 +59,7 @@ class DirectRoutes:
             caller = route.enter(environ, route.endpoint)
             answer = route.answer(of_length(environ, int(length)), caller)
         except Exception as error:
-            environ[_FAILED] = error
+            environ[BEGAN], environ[_FAILED] = began, error
             try:
                 return self._app(environ, start_response)
             finally:
