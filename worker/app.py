@@ -21,7 +21,7 @@ from worker.core.settings import Settings
 from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id, this_request
 from worker.doors.application import Application
-from worker.doors.direct import DirectRoutes
+from worker.doors.direct import BEGAN, DirectRoutes
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
@@ -36,8 +36,6 @@ _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
-# What is known of every request.
-_ID, _BEGAN = "worker.request_id", "worker.began"
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -108,9 +106,8 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.before_request
     def begin() -> None:
         environ = this_request().environ
-        environ[_BEGAN] = time.monotonic()
-        environ[_ID] = id = request_id(environ.get("HTTP_X_REQUEST_ID"))
-        begin_request(id)
+        environ.setdefault(BEGAN, time.monotonic())
+        begin_request(request_id(environ))
         if "//" in environ["PATH_INFO"]:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
@@ -124,12 +121,12 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     def end(response: Response) -> Response:
         asked = this_request()
         headers, status, environ = response.headers, response.status_code, asked.environ
-        headers.add("X-Request-Id", environ[_ID])
+        headers.add("X-Request-Id", request_id(environ))
         headers.add("X-Content-Type-Options", "nosniff")
         if status == 503:
             # Temporary refusals and transient failures say when to retry.
             headers.setdefault("Retry-After", _RETRY_SECONDS)
-        counts.count(asked.endpoint or "unknown", status, time.monotonic() - environ[_BEGAN])
+        counts.count(asked.endpoint or "unknown", status, time.monotonic() - environ[BEGAN])
         return response
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import json
+import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,7 @@ from tests.web_app import TOKEN, application, settings_for
 from worker.core.errors import Conflict
 from worker.core.ids import is_id, new_id
 from worker.doors.direct import DirectRoutes
-from worker.doors.limits import BODY_BYTES
+from worker.doors.limits import BODY_BYTES, HEADER_BYTES
 from worker.local.valkey import EmbeddedStore
 from worker.remote.intents import Intents
 
@@ -36,6 +39,36 @@ def _app(valkey: EmbeddedStore, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield app
 
 
+class Body(io.BytesIO):
+    """Unlike bytes, something that weak references can show to be gone."""
+
+
+def environ_of(path: str, body: bytes, changes: dict[str, Any]) -> dict[str, Any]:
+    environ = {
+        "REQUEST_METHOD": "POST",
+        "PATH_INFO": path,
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "",
+        "SERVER_NAME": "127.0.0.1",
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "HTTP_HOST": "127.0.0.1",
+        "HTTP_X_REQUEST_ID": "asked",
+        "REMOTE_ADDR": "127.0.0.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": Body(body),
+        "wsgi.url_scheme": "http",
+        "wsgi.errors": io.StringIO(),
+        "wsgi.input_terminated": True,
+        **OPERATOR,
+        **changes,
+    }
+    length = environ["CONTENT_LENGTH"]
+    if length and length.isascii() and length.isdigit():
+        environ["wsgi.input"] = Body(body[: int(length)])  # as the server ends it
+    return {name: value for name, value in environ.items() if value is not None}
+
+
 class Both:
     """Sends a request to Flask alone, and past the direct routes."""
 
@@ -49,29 +82,7 @@ class Both:
 
     def _ask(self, way: Any, path: str, body: bytes, changes: dict[str, Any]) -> Answer:
         answered: list[Any] = []
-        environ = {
-            "REQUEST_METHOD": "POST",
-            "PATH_INFO": path,
-            "SCRIPT_NAME": "",
-            "QUERY_STRING": "",
-            "SERVER_NAME": "127.0.0.1",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "HTTP_HOST": "127.0.0.1",
-            "HTTP_X_REQUEST_ID": "asked",
-            "REMOTE_ADDR": "127.0.0.1",
-            "CONTENT_LENGTH": str(len(body)),
-            "wsgi.input": io.BytesIO(body),
-            "wsgi.url_scheme": "http",
-            "wsgi.errors": io.StringIO(),
-            "wsgi.input_terminated": True,
-            **OPERATOR,
-            **changes,
-        }
-        length = environ["CONTENT_LENGTH"]
-        if length and length.isascii() and length.isdigit():
-            environ["wsgi.input"] = io.BytesIO(body[: int(length)])  # as the server ends it
-        environ = {name: value for name, value in environ.items() if value is not None}
+        environ = environ_of(path, body, changes)
         found = way(environ, lambda status, headers, error=None: answered.extend((status, sorted(headers))))
         content = b"".join(found)
         if hasattr(found, "close"):
@@ -134,6 +145,10 @@ def test_refused_bodies_get_the_same_answer(both: Both, path: str, body: bytes) 
         {"PATH_INFO": "/" + INTENT},
         {"PATH_INFO": INTENT + "s"},
         {"SERVER_PROTOCOL": "HTTP/1.0"},
+        {"HTTP_HOST": ".x"},
+        {"HTTP_HOST": "a..b"},
+        {"HTTP_HOST": "a" * 64 + ".com"},
+        {"HTTP_UPGRADE": "websocket", "HTTP_CONNECTION": "Upgrade"},
     ],
 )
 def test_odd_requests_get_the_same_answer(both: Both, changes: dict[str, Any]) -> None:
@@ -180,6 +195,61 @@ def test_an_error_is_raised_once_and_answered_by_flask(
     assert direct == flask and direct[0][0] in "45" and len(calls) == 2
 
 
+@pytest.mark.parametrize("host", [".x", "a..b", "a" * 64 + ".com"])
+def test_a_name_that_no_host_has_does_nothing(both: Both, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    """Flask refuses it, so the service is not called."""
+    monkeypatch.setattr(Intents, "submit", lambda self, intent: b"{}")
+    direct, flask = both(INTENT, json.dumps(CALL).encode(), HTTP_HOST=host)
+    assert direct == flask and direct[0] == "400 BAD REQUEST"
+
+
+def test_no_websocket_is_answered(both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Intents, "submit", lambda self, intent: b"{}")
+    upgrade = {"HTTP_UPGRADE": "websocket", "HTTP_CONNECTION": "Upgrade"}
+    direct, flask = both(INTENT, json.dumps(CALL).encode(), **upgrade)
+    assert direct == flask and direct[0] == "400 BAD REQUEST"
+
+
+@pytest.mark.parametrize("changes", [{}, {"HTTP_X_LONG": "x" * 20_000}])
+def test_a_refused_request_leaves_no_garbage(
+    both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """Bodies and headers of refused requests are not kept until garbage is searched for."""
+
+    def submit(self: Intents, intent: Any) -> bytes:
+        raise Conflict("so it is")
+
+    monkeypatch.setattr(Intents, "submit", submit)
+    content = json.dumps(CALL).encode()
+    both(INTENT, content, **changes)
+    environ = environ_of(INTENT, content, changes)
+    left = weakref.ref(environ["wsgi.input"])
+    direct: Any = app.wsgi_app
+    gc.disable()
+    try:
+        found = direct(environ, lambda status, headers, error=None: None)
+        assert b"".join(found)
+        if hasattr(found, "close"):
+            found.close()
+        del found, environ
+        assert left() is None
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("id", [None, "asked", "\xe9" * 40])
+@pytest.mark.parametrize("room", [-1, 0, 1, 40, 60])
+def test_an_error_leaves_the_size_of_the_headers(both: Both, id: str | None, room: int) -> None:
+    """An id that the request gets here does not count as one that was sent."""
+    changes = {"HTTP_X_REQUEST_ID": id, "HTTP_AUTHORIZATION": "Bearer wrong"}
+    sent = environ_of(INTENT, b"{}", {**changes, "HTTP_X_LONG": ""})
+    size = sum(len(name) + len(value) - 1 for name, value in sent.items() if name.startswith("HTTP_"))
+    size += len("CONTENT_LENGTH") + len("2") + 4
+    changes["HTTP_X_LONG"] = "x" * (HEADER_BYTES - size - room)
+    direct, flask = both(INTENT, b"{}", **changes)
+    assert direct[0] == flask[0] and direct[0][:3] == ("431" if room < 0 else "401")
+
+
 def test_direct_requests_are_counted(both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is counted once, under the endpoint's name."""
     monkeypatch.setattr(Intents, "submit", lambda self, intent: b"{}")
@@ -188,6 +258,21 @@ def test_direct_requests_are_counted(both: Both, app: Flask, monkeypatch: pytest
     both(INTENT, json.dumps(CALL).encode())
     counted = direct._counts._counts
     assert counted['worker_http_requests_total{endpoint="kernel.agent_intent",status="200"}'] == 2
+
+
+def test_the_time_before_an_error_is_counted(both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flask answers the error at once, but the request took as long as what failed."""
+
+    def submit(self: Intents, intent: Any) -> bytes:
+        time.sleep(0.05)
+        raise Conflict("so it is")
+
+    direct: Any = app.wsgi_app
+    counted: list[float] = []
+    monkeypatch.setattr(direct._counts, "count", lambda endpoint, status, took: counted.append(took))
+    monkeypatch.setattr(Intents, "submit", submit)
+    both(INTENT, json.dumps(CALL).encode())
+    assert len(counted) == 2 and min(counted) >= 0.05
 
 
 def test_every_direct_route_is_one_of_flask(app: Flask) -> None:

@@ -468,8 +468,11 @@ def test_request_ids_are_echoed_or_created(http: FlaskClient) -> None:
         assert is_id(http.get(path).headers["X-Request-Id"])
         assert is_id(http.get(path, headers={"X-Request-Id": "x" * 129}).headers["X-Request-Id"])
         assert is_id(http.get(path, headers={"X-Request-Id": "é"}).headers["X-Request-Id"])
-    assert request_id("x" * 128) == "x" * 128
-    assert all(is_id(request_id(text)) for text in (None, "", "a\r\nb", "a\x00", "x" * 129))
+    assert request_id({"HTTP_X_REQUEST_ID": "x" * 128}) == "x" * 128
+    odd = ("", "a\r\nb", "a\x00", "x" * 129)
+    assert all(is_id(request_id({"HTTP_X_REQUEST_ID": text})) for text in odd)
+    unnamed: dict[str, Any] = {}
+    assert is_id(request_id(unnamed)) and request_id(unnamed) == request_id(unnamed)
 
 
 def test_unknown_paths_and_methods_use_the_doors_error_format(http: FlaskClient) -> None:

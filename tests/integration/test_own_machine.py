@@ -11,7 +11,7 @@ import redis
 from flask import Flask
 
 from tests.web_app import application, settings_for
-from worker.doors.own_machine import is_own_address
+from worker.doors.own_machine import asked_from_this_machine, is_own_address
 from worker.local.valkey import EmbeddedStore
 
 ROUTES = ["/v0/executions", "/ready", "/metrics"]
@@ -41,14 +41,32 @@ def test_this_machine_needs_no_token(app: Flask, route: str) -> None:
         {"headers": {"Via": "1.1 router"}},
         {"headers": {"X-Real-IP": "127.0.0.1"}},
         {"headers": {"Host": "rebound.example:8000"}},
+        {"headers": {"Origin": "https://page.example"}},
+        {"headers": {"Origin": "http://localhost.page.example:8000"}},
+        {"headers": {"Origin": "http://localhost@page.example"}},
+        {"headers": {"Origin": "null"}},
+        {"headers": {"Origin": "http://[::1::1]"}},
+        {"headers": {"Origin": ""}},
     ],
-    ids=["elsewhere", "nowhere", "http-1.0", "forwarded-for", "forwarded", "via", "real-ip", "other-host"],
 )
 def test_nobody_else_is_the_operator(app: Flask, route: str, asked: dict[str, dict[str, str]]) -> None:
-    """Other machines, proxied requests and DNS-rebinding pages are refused."""
+    """Other machines, proxied requests, DNS-rebinding pages and pages of other sites are refused."""
     answer = app.test_client().get(route, **asked)
     assert answer.status_code == 401
     assert b"KERNEL_TOKEN" in answer.data
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1", "http://[::1]:8000"])
+def test_pages_of_this_machine_need_no_token(app: Flask, origin: str) -> None:
+    answer = app.test_client().post("/v0/executions", headers={"Origin": origin}, data=b'{"agent_id":"a"}')
+    assert answer.status_code == 201
+
+
+def test_a_page_of_another_site_starts_nothing(app: Flask) -> None:
+    """A browser sends such a request without asking first."""
+    headers = {"Origin": "https://page.example", "Content-Type": "text/plain"}
+    answer = app.test_client().post("/v0/executions", headers=headers, data=b'{"agent_id":"a"}')
+    assert answer.status_code == 401
 
 
 def test_a_proxys_word_does_not_make_a_stranger_local(
@@ -58,6 +76,14 @@ def test_a_proxys_word_does_not_make_a_stranger_local(
     with application(settings_for(valkey.url, tmp_path, kernel_token=None, trusted_proxies=1)) as app:
         answer = app.test_client().get("/v0/executions", headers={"X-Forwarded-For": "127.0.0.1"})
     assert answer.status_code == 401
+
+
+@pytest.mark.parametrize("host", ["[::1::1]", "[0:0]:80", "[a:b:c]", "[1:.]", "[127.0.0.1]", "", "a b"])
+def test_what_is_no_name_is_not_this_machine(host: str) -> None:
+    """A broken name is a stranger's, not an error."""
+    asked = {"REMOTE_ADDR": "127.0.0.1", "HTTP_HOST": host, "SERVER_NAME": "x", "wsgi.url_scheme": "http"}
+    assert not asked_from_this_machine(asked)
+    assert asked_from_this_machine({**asked, "HTTP_HOST": "[::1]:80"})
 
 
 def test_own_addresses() -> None:

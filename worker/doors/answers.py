@@ -19,6 +19,8 @@ from worker.engine.events import Event, one_line
 if TYPE_CHECKING:
     from wsgiref.types import WSGIEnvironment
 
+# Where a request's id is kept.
+_ID = "worker.request_id"
 _REQUEST_ID = re.compile(r"^[\x20-\x7e]{1,128}$")
 _OWN_HEADERS = frozenset({"Content-Type", "Content-Length"})
 # Statuses of answers that have a body.
@@ -34,8 +36,13 @@ def this_request() -> Request:
     return found
 
 
-def request_id(received: str | None) -> str:
-    return received if received and _REQUEST_ID.match(received) else new_id()
+def request_id(environ: dict[str, Any]) -> str:
+    """The id of a request: the one that was sent, or a new one, which it keeps."""
+    found: str | None = environ.get(_ID)
+    if found is None:
+        received: str | None = environ.get("HTTP_X_REQUEST_ID")
+        found = environ[_ID] = received if received and _REQUEST_ID.match(received) else new_id()
+    return found
 
 
 class _Headers(Headers):

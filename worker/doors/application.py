@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flask import Flask, Request
@@ -14,6 +14,11 @@ from werkzeug.routing import MapAdapter
 _NAME = r"[0-9A-Za-z-]{1,63}"
 _PORT = r"(?!:80$|:443$):(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3})"
 _HOST = re.compile(rf"{_NAME}(?:\.{_NAME})*(?:{_PORT})?")
+
+
+def is_plain(environ: Mapping[str, Any]) -> bool:
+    """Whether neither the host's name nor a WebSocket can make Flask refuse the request."""
+    return "HTTP_UPGRADE" not in environ and _HOST.fullmatch(environ.get("HTTP_HOST", "")) is not None
 
 
 class _NoSessions(SessionInterface):
@@ -38,12 +43,7 @@ class Application(Flask):
         """Flask's, which parses the host's name twice, for names that need it and for WebSockets."""
         environ = request.environ if request is not None else {}
         path = environ.get("PATH_INFO", "")
-        if (
-            request is None
-            or not path.startswith("/")
-            or "HTTP_UPGRADE" in environ
-            or _HOST.fullmatch(environ.get("HTTP_HOST", "")) is None
-        ):
+        if request is None or not path.startswith("/") or not is_plain(environ):
             return super().create_url_adapter(request)
         return MapAdapter(
             self.url_map,

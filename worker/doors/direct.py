@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from worker.core.logs import begin_request, end_request
 from worker.doors.answers import request_id
+from worker.doors.application import is_plain
 from worker.doors.bearers import Caller
 from worker.doors.bodies import of_length
 from worker.doors.limits import BODY_BYTES, check_headers
@@ -22,7 +23,8 @@ from worker.store.request_counts import RequestCounts
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-_FAILED = "worker.failed"
+# When a request began, and what came up.
+BEGAN, _FAILED = "worker.began", "worker.failed"
 _MOST_DIGITS = len(str(BODY_BYTES))
 
 
@@ -50,15 +52,19 @@ class DirectRoutes:
         route, length = self._routes.get(environ["PATH_INFO"]), environ.get("CONTENT_LENGTH", "")
         if route is None or environ["REQUEST_METHOD"] != "POST" or not _ordinary(length, environ):
             return self._app(environ, start_response)
-        began, id = time.monotonic(), request_id(environ.get("HTTP_X_REQUEST_ID"))
+        began, id = time.monotonic(), request_id(environ)
         begin_request(id)
         try:
             check_headers(environ)
             caller = route.enter(environ, route.endpoint)
             answer = route.answer(of_length(environ, int(length)), caller)
         except Exception as error:
-            environ["HTTP_X_REQUEST_ID"], environ[_FAILED] = id, error
-            return self._app(environ, start_response)
+            environ[BEGAN], environ[_FAILED] = began, error
+            try:
+                return self._app(environ, start_response)
+            finally:
+                # Else error, variables and body would hold each other until somebody looks for garbage.
+                del environ[_FAILED]
         finally:
             end_request()
         self._counts.count(route.endpoint, route.status, time.monotonic() - began)
@@ -76,10 +82,14 @@ def raise_if_failed(environ: Mapping[str, Any]) -> None:
     """Called in Flask for each request: raises the error that came up here."""
     error = environ.get(_FAILED)
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # its traceback names this frame
 
 
 def _ordinary(length: str, environ: Mapping[str, Any]) -> bool:
-    """Whether the body is of a known, allowed length."""
+    """Whether the body is of a known, allowed length, and nothing else can be wrong before its route."""
     counted = length.isascii() and length.isdigit() and len(length) <= _MOST_DIGITS
-    return counted and int(length) <= BODY_BYTES and "HTTP_TRANSFER_ENCODING" not in environ
+    known = counted and int(length) <= BODY_BYTES and "HTTP_TRANSFER_ENCODING" not in environ
+    return known and is_plain(environ)

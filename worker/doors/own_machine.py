@@ -28,16 +28,29 @@ _LOOPBACK = ("127.0.0.1", "::1")
 def asked_from_this_machine(environ: Mapping[str, Any]) -> bool:
     """Whether client and Host header are this machine, and no proxy forwarded the request.
 
-    The host is checked because a page in a local browser can point its own name at 127.0.0.1 (DNS rebinding).
+    The host is checked because a page in a local browser can point its own name at 127.0.0.1 (DNS rebinding),
+    and the origin, which browsers name with all that changes something, because it can ask 127.0.0.1 as well.
     """
     if not _FORWARDED.isdisjoint(environ) or environ.get("SERVER_PROTOCOL") == "HTTP/1.0":
         return False
-    asked = get_host(environ)  # type: ignore[arg-type]
+    origin = environ.get("HTTP_ORIGIN")
+    return (
+        is_own_address(environ.get("REMOTE_ADDR") or "")
+        and _is_own_name(get_host(environ))  # type: ignore[arg-type]
+        and (origin is None or _is_own_name(origin.partition("://")[2]))
+    )
+
+
+def _is_own_name(asked: str) -> bool:
+    """Whether a host, with or without a port, is this machine."""
     before, _, port = asked.rpartition(":")
     host = (before if port.isdigit() else asked).strip("[]")
-    return is_own_address(environ.get("REMOTE_ADDR") or "") and (
-        host in _LOOPBACK or is_this_machine(f"http://{asked}") or is_own_address(host)
-    )
+    if host in _LOOPBACK or is_own_address(host):
+        return True
+    try:
+        return is_this_machine(f"http://{asked}")
+    except ValueError:  # brackets around what is no address
+        return False
 
 
 def is_own_address(text: str) -> bool:
