@@ -21,7 +21,7 @@ from worker.core.settings import Settings
 from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
 from worker.doors.answers import request_id, this_request
 from worker.doors.application import Application
-from worker.doors.direct import DirectRoutes
+from worker.doors.direct import BEGAN, DirectRoutes
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
@@ -36,8 +36,8 @@ _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
 _RETRY_SECONDS = "5"
-# What is known of every request.
-_ID, _BEGAN = "worker.request_id", "worker.began"
+# The id of each request.
+_ID = "worker.request_id"
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -108,7 +108,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.before_request
     def begin() -> None:
         environ = this_request().environ
-        environ[_BEGAN] = time.monotonic()
+        environ.setdefault(BEGAN, time.monotonic())
         environ[_ID] = id = request_id(environ.get("HTTP_X_REQUEST_ID"))
         begin_request(id)
         if "//" in environ["PATH_INFO"]:
@@ -129,7 +129,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         if status == 503:
             # Temporary refusals and transient failures say when to retry.
             headers.setdefault("Retry-After", _RETRY_SECONDS)
-        counts.count(asked.endpoint or "unknown", status, time.monotonic() - environ[_BEGAN])
+        counts.count(asked.endpoint or "unknown", status, time.monotonic() - environ[BEGAN])
         return response
 
 

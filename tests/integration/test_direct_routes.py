@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,23 @@ def test_direct_requests_are_counted(both: Both, app: Flask, monkeypatch: pytest
     both(INTENT, json.dumps(CALL).encode())
     counted = direct._counts._counts
     assert counted['worker_http_requests_total{endpoint="kernel.agent_intent",status="200"}'] == 2
+
+
+def test_the_time_of_a_failed_request_is_counted_from_its_beginning(
+    both: Both, app: Flask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An outage shows in the times of the requests that it held up."""
+
+    def submit(self: Intents, intent: Any) -> bytes:
+        time.sleep(0.05)
+        raise redis.ConnectionError("away")
+
+    monkeypatch.setattr(Intents, "submit", submit)
+    direct: Any = app.wsgi_app
+    direct._counts.flush()
+    answers = both(INTENT, json.dumps(CALL).encode())
+    assert answers[0][0].startswith("503")
+    assert direct._counts._counts["request us kernel.agent_intent"] >= 100_000
 
 
 def test_every_direct_route_is_one_of_flask(app: Flask) -> None:

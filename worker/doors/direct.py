@@ -22,6 +22,8 @@ from worker.store.request_counts import RequestCounts
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
+# When a request came in, for the count of its answer.
+BEGAN = "worker.began"
 _FAILED = "worker.failed"
 _MOST_DIGITS = len(str(BODY_BYTES))
 
@@ -57,7 +59,7 @@ class DirectRoutes:
             caller = route.enter(environ, route.endpoint)
             answer = route.answer(of_length(environ, int(length)), caller)
         except Exception as error:
-            environ["HTTP_X_REQUEST_ID"], environ[_FAILED] = id, error
+            environ["HTTP_X_REQUEST_ID"], environ[BEGAN], environ[_FAILED] = id, began, error
             return self._app(environ, start_response)
         finally:
             end_request()
