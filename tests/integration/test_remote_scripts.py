@@ -14,7 +14,7 @@ import redis
 
 from tests.engine import ERROR, SECOND, Engine
 from tests.fakes.restricted_scripts import RestrictedScripts
-from worker.core.errors import Conflict, Forbidden, NotFound, Unauthorized
+from worker.core.errors import Conflict, Forbidden, NotFound, Unauthorized, Unavailable
 from worker.core.ids import new_id
 from worker.core.states import Lane, Phase
 from worker.files.store import DiskFiles
@@ -400,6 +400,26 @@ def test_calls_are_checked_however_they_are_decided(kernel: Kernel, foresees: bo
     kernel.store.end(connection, only_lapsed=False)
     with pytest.raises(Unauthorized, match="session"):
         kernel.intents.submit(call)
+
+
+@pytest.mark.parametrize("foresees", [False, True])
+def test_long_arguments_are_stored_only_for_a_call_that_may_be_made(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, foresees: bool
+) -> None:
+    """A repeat gets its first answer and a lost session its refusal, also while no file can be stored."""
+    kernel.foresees = foresees
+    _, id = kernel.working()
+    session = kernel.session(id)
+    call = Intent(id, session, "invoke_tool", "t", {"x": "y" * 10_000}, has_arguments=True, key="k")
+    first = kernel.intents.submit(call)
+
+    def put(files: DiskFiles, *args: Any, **about: Any) -> Any:
+        raise Unavailable("no file can be stored")
+
+    monkeypatch.setattr(DiskFiles, "put", put)
+    assert kernel.intents.submit(call) == first
+    with pytest.raises(Unauthorized, match="session"):
+        kernel.intents.submit(dataclasses.replace(call, session=new_id()))
 
 
 def test_full_log_refuses_new_steps(kernel: Kernel) -> None:

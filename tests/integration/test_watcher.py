@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +15,7 @@ import redis
 
 from tests.engine import Engine, in_thread
 from worker.core.ids import new_id
+from worker.engine import watch as watch_module
 from worker.engine.events import Event
 from worker.engine.reader import BATCH
 from worker.engine.watch import Watcher
@@ -195,6 +197,59 @@ def test_failing_listener_is_restarted(client: redis.Redis) -> None:
         assert watch.wait(5.0)
         client.publish("c", "")
         assert watch.wait(5.0)
+
+
+class Line:
+    """A network between a client and the store. Whatever is connected when it falls silent stays so."""
+
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = redis.connection.parse_url(store.url)
+        self._server = socket.create_server(("127.0.0.1", 0))
+        self.port = self._server.getsockname()[1]
+        self._silent = threading.Event()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def fall_silent(self) -> None:
+        self._silent.set()
+        self._silent = threading.Event()
+
+    def close(self) -> None:
+        self._silent.set()
+        self._server.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, silent = self._server.accept()[0], self._silent
+                far = socket.create_connection((self._store["host"], self._store["port"]))
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._carry, args=(one, other, silent), daemon=True).start()
+
+    def _carry(self, one: socket.socket, other: socket.socket, silent: threading.Event) -> None:
+        with contextlib.suppress(OSError), one:
+            while data := one.recv(65_536):
+                if not silent.is_set():
+                    other.sendall(data)
+            other.shutdown(socket.SHUT_RDWR)
+
+
+def test_a_silent_subscription_is_replaced(
+    valkey: EmbeddedStore, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A connection that is lost without a word: waiters are woken soon, not when the network gives up."""
+    monkeypatch.setattr(watch_module, "_LOOK_SECONDS", 0.05)
+    line = Line(valkey)
+    with contextlib.closing(line):
+        options = redis.connection.parse_url(valkey.url)
+        options |= {"host": "127.0.0.1", "port": line.port, "health_check_interval": 1}
+        with Watcher(redis.Redis(**options)).watch("c") as watch:
+            assert watch.wait(5.0)
+            assert not watch.wait(2.5), "pings are answered"
+            line.fall_silent()
+            client.publish("c", "lost")
+            assert watch.wait(10.0)
+            client.publish("c", "")
+            assert watch.wait(5.0)
 
 
 @pytest.mark.parametrize("after", [3, 4, 10**15])

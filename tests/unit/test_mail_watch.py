@@ -51,6 +51,13 @@ class Mailbox:
         self.sent += found
         self.watch.sent += len(found)
 
+    def follow(self) -> None:
+        """Hears all, then sends as long as the stream is woken."""
+        while self.published:
+            self.hear()
+        while self.watch.wait(0):
+            self.send()
+
     def drop(self) -> None:
         kept = self.watch.kept
         mark = self.watch.drop()
@@ -119,3 +126,37 @@ def test_messages_beyond_those_kept_are_read() -> None:
     while len(box.sent) < 51:
         box.send()
     assert box.sent[1:] == [b"%d" % number for number in range(50)] and box.read > 1
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_message_without_its_place_is_not_left_behind(before: int) -> None:
+    """The previous release publishes no places: its message is sent without waiting for the next one."""
+    box = Mailbox()
+    box.post(b"first")
+    box.follow()
+    box.drop()
+    for number in range(before):
+        box.post(b"%d" % number)
+    box.items.append(b"from the previous release")
+    box.published.append(b"")
+    box.post(b"last")
+    box.follow()
+    assert box.sent[1:] == [
+        *(b"%d" % number for number in range(before)),
+        b"from the previous release",
+        b"last",
+    ]
+
+
+def test_the_end_of_a_mailbox_is_not_left_behind() -> None:
+    """A connection that is cut right after a message: its stream looks into the mailbox and finds it gone."""
+    box = Mailbox()
+    box.post(b"first")
+    box.follow()
+    box.drop()
+    box.post(b"heard, but its work is another's by now")
+    box.items.clear()
+    box.published.append(b"")
+    read = box.read
+    box.follow()
+    assert box.read == read + 1 and box.sent == [b"first"]

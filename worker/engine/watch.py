@@ -20,6 +20,9 @@ from worker.store.outage import note
 _RECONNECT_SECONDS = 0.5
 # How often a quiet subscription checks its connection.
 _LOOK_SECONDS = 1.0
+# A connection that has not answered this many pings, one for each look, is lost. The network may notice that
+# only after a quarter of an hour.
+_MOST_UNANSWERED = 5
 
 
 class Source(Protocol):
@@ -183,6 +186,8 @@ def _next_message(pubsub: Any) -> list[Any]:
     The library's own way polls the connection twice for each message, which costs more than reading it. The
     connection checks between messages whether the store has moved.
     """
+    if pubsub.health_check_response_counter >= _MOST_UNANSWERED:
+        raise redis.TimeoutError("the store does not answer the subscription")
     pubsub.check_health()
     options = {"timeout": _LOOK_SECONDS, "disconnect_on_error": False, "push_request": True}
     try:

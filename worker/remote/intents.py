@@ -123,8 +123,9 @@ class Intents:
     # Tools
 
     def _invoke(self, intent: Intent) -> bytes:
-        began = time.perf_counter()
-        decision = self._foresee(intent.tool, intent.arguments)
+        call, began = tool_call(intent), time.perf_counter()
+        # Nothing is stored for a call that is a repeat, or that its session may not make.
+        decision = None if call.is_long else self._foresee(intent.tool, intent.arguments)
         if decision is not None:
             self._timed(time.perf_counter() - began)
         else:
@@ -135,7 +136,7 @@ class Intents:
         if decision.refusal is not None:
             return self._deny(intent, decision)
         step = new_id()
-        call = self._with_stored_arguments(tool_call(intent))
+        call = self._with_stored_arguments(call)
         reply = self._invocation(intent, call, decision, step)
         if reply.answer is not InvokeAnswer.NEW:
             discard(self._files, call.packed)

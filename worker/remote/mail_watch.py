@@ -2,7 +2,8 @@
 
 Each message is published with the mailbox's length. Lengths begin again when sent messages are dropped, which
 is published, too: as the subscription is in the store's order, from there on it is known which message each
-length means. Until then, and after anything may have been missed, the mailbox is read.
+length means. Until then, after anything may have been missed, and after news without a message, the mailbox
+is read.
 """
 
 from __future__ import annotations
@@ -43,9 +44,9 @@ class MailWatch(Watch):
     def take(self) -> list[bytes]:
         """The next messages, as far as they were heard without a gap."""
         heard, found = self._heard, list[bytes]()
-        while heard and heard[0][0] <= self.sent + len(found) + 1:
+        while heard and heard[0][0] <= (following := self.sent + len(found) + 1):
             number, item = heard.popleft()
-            if number > self.sent + len(found):
+            if number == following:  # it is later if a thread has filled the queue meanwhile
                 found.append(item)
         return found
 
@@ -60,6 +61,9 @@ class MailWatch(Watch):
             if number <= self.sent:
                 return  # it was read from the mailbox
             self._heard.append((number, item))
+        elif not first:
+            # The mailbox was deleted, or a message of an older release comes before the next one.
+            self._heard = deque(maxlen=_MOST)
         self.wake()
 
     def begin(self) -> None:

@@ -27,6 +27,11 @@ class ToolCall:
     key: str = ""
     packed: bytes = b"null"
 
+    @property
+    def is_long(self) -> bool:
+        """Whether the arguments are stored in a file."""
+        return self.arguments is not None and len(self.arguments) > SHOWN_ARGUMENTS
+
     def accepted(self) -> bytes:
         """The payload of intent.accepted."""
         details = [b'"tool_id":' + encode(self.tool)]
