@@ -122,7 +122,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
         asked = this_request()
         headers, status, environ = response.headers, response.status_code, asked.environ
         headers.add("X-Request-Id", request_id(environ))
-        headers.add("X-Content-Type-Options", "nosniff")
+        headers.setdefault("X-Content-Type-Options", "nosniff")
         if status == 503:
             # Temporary refusals and transient failures say when to retry.
             headers.setdefault("Retry-After", _RETRY_SECONDS)
