@@ -133,6 +133,19 @@ def test_a_process_that_takes_no_more_leaves_the_next_message(engine: Engine, se
     assert (waiting(engine), engine.client.lrange(INTERMEDIATE, 0, -1)) == (ids[1:], [])
 
 
+def test_seal_stands_when_the_catalog_cannot_be_read(engine: Engine, seal: Sealing) -> None:
+    """Whether more may be taken is no reason to lose finished work."""
+    ids = queued(engine, 2)
+
+    def spoiled() -> bool:
+        raise redis.ResponseError("WRONGTYPE")
+
+    seal.taken.takes_more = spoiled
+    runs_once(engine, seal)
+    assert engine.get(ids[0]).state is State.COMPLETED
+    assert (waiting(engine), engine.client.lrange(INTERMEDIATE, 0, -1)) == (ids[1:], [])
+
+
 def test_a_message_that_is_lost_with_its_process_is_sent_again(engine: Engine, seal: Sealing) -> None:
     """It came with a seal, and its process died before it took the lease."""
     ids = queued(engine, 2)

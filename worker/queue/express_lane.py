@@ -15,7 +15,7 @@ from worker.engine.record import Execution
 from worker.engine.transitions import ExecutionStore
 from worker.store.client import as_bytes
 from worker.store.commands import ask
-from worker.store.outage import is_outage, note
+from worker.store.outage import holds, is_outage, note
 from worker.store.scripts import ScriptCall, read_reply
 
 _POP_SECONDS = 5
@@ -101,12 +101,12 @@ class ExpressLane:
         # What waits at the head may wait for as long as another process runs.
         if self._place and (looks or time.monotonic() > self._head_by):
             seen, self._place, self._work_waits = "", 0, True
-        if seen and self._takes_more():
+        if seen and holds(self.takes_more, "express"):
             return self._seal_and_lease(call, seen)
         if not (looks or self._work_waits):
             return self._scripts.send(call)
         self._work_waits = False
-        reply, id, after = self._scripts.send_with(call, ("LPOP", self._key), self._look())
+        reply, id, after = self._scripts.send_together(call, ("LPOP", self._key), self._look())
         if id is not None:
             self._work_waits, self._next = True, as_bytes(id).decode()
             self._seen = as_bytes(after or b"").decode()
@@ -138,13 +138,6 @@ class ExpressLane:
             if is_outage(error):
                 raise
             note(error, "express")  # the lease lapses
-
-    def _takes_more(self) -> bool:
-        try:
-            return self.takes_more()
-        except Exception as error:  # finished work must be sealed whatever else is wrong
-            note(error, "express")
-            return False
 
     def _look_elsewhere(self) -> None:
         if not self._place:

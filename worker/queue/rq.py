@@ -25,7 +25,7 @@ from rq.worker_registration import clean_worker_registry
 
 from worker.store.client import as_bytes
 from worker.store.commands import Word, ask, ask_together, checked
-from worker.store.outage import note
+from worker.store.outage import holds, note
 from worker.store.scripts import ScriptCall, Scripts
 
 QUEUE = "work"
@@ -145,8 +145,8 @@ class TakenMessage:
     def seal(self, scripts: Scripts, call: ScriptCall) -> Any:
         """Sends the script that ends the run; one that is tried again takes no other message."""
         forget, self._forget = self._forget, ()
-        if not forget or not self.takes_more():
-            return scripts.send_with(call, *forget)[0]
+        if not forget or not holds(self.takes_more, "queue"):
+            return scripts.send_together(call, *forget)[0]
         reply, *_, next = scripts.send_each(call, *forget, ("LMOVE", *self._keys, "LEFT", "RIGHT"))
         # An error here, as of a full store, would hide the seal; whoever takes a message meets it again.
         self._ahead = next.decode() if isinstance(next, bytes) else ""

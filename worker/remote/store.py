@@ -224,7 +224,7 @@ class RemoteStore:
 
     def create_and_count(self, creation: ScriptCall, agent: str) -> list[Any]:
         """Creates an execution, then counts the agent's connections. A later one finds it waiting."""
-        return self.scripts.send_with(creation, ("ZCARD", self.keys.consumers("agent", agent)))
+        return self.scripts.send_together(creation, ("ZCARD", self.keys.consumers("agent", agent)))
 
     def place_and_read_head(self, id: str, agent: str) -> tuple[str, str] | None:
         """Queues an execution and returns the head of the queue."""

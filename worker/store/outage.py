@@ -43,6 +43,15 @@ def note(error: BaseException, where: str, **about: object) -> bool:
     return False
 
 
+def holds(check: Callable[[], bool], where: str) -> bool:
+    """Whether this is so; not, if it cannot be told, for a caller with something to finish in any case."""
+    try:
+        return check()
+    except Exception as error:
+        note(error, where)
+        return False
+
+
 def insist(
     call: Callable[[], T],
     where: str,

@@ -81,6 +81,11 @@ class ScriptCall:
     keys: tuple[str, ...]
     args: tuple[Arg, ...]
 
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The command that runs it, if the store has it."""
+        return "EVALSHA", self.sha, len(self.keys), *self.keys, *self.args
+
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
@@ -120,20 +125,9 @@ class Scripts:
     def send(self, call: ScriptCall) -> Any:
         """Runs one call; returns the script's reply unchanged."""
         try:
-            return ask(self._asked, "EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
+            return ask(self._asked, *call.words)
         except NoScriptError:
             return ask(self._asked, "EVAL", call.source, len(call.keys), *call.keys, *call.args)
-
-    def send_with(self, call: ScriptCall, *commands: tuple[Word, ...]) -> list[Any]:
-        """The same with commands that follow in the same round trip; returns all replies.
-
-        They run before the script when the store does not have it yet.
-        """
-        words = ("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args)
-        replies = replies_together(self._client, words, *commands)
-        if isinstance(replies[0], NoScriptError):
-            replies[0] = self.send(call)
-        return checked(replies)
 
     def send_together(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
         """Runs calls and commands in one round trip, in this order; returns all replies.
@@ -144,12 +138,7 @@ class Scripts:
 
     def send_each(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
         """The same, but each reply may be an error."""
-        words = [
-            ("EVALSHA", part.sha, len(part.keys), *part.keys, *part.args)
-            if isinstance(part, ScriptCall)
-            else part
-            for part in parts
-        ]
+        words = [part.words if isinstance(part, ScriptCall) else part for part in parts]
         replies = replies_together(self._client, *words)
         for at, part in enumerate(parts):
             if isinstance(part, ScriptCall) and isinstance(replies[at], NoScriptError):
@@ -168,8 +157,7 @@ class Scripts:
 
     def batch(self, calls: Sequence[ScriptCall]) -> list[Any]:
         """Runs several scripts in one round trip, in order; each must be safe to run twice."""
-        commands = [("EVALSHA", call.sha, len(call.keys), *call.keys, *call.args) for call in calls]
-        replies = replies_together(self._client, *commands)
+        replies = replies_together(self._client, *(call.words for call in calls))
         unknown = next((at for at, reply in enumerate(replies) if isinstance(reply, NoScriptError)), None)
         if unknown is not None:
             again = [self._client.eval(c.source, len(c.keys), *c.keys, *c.args) for c in calls[unknown:]]
