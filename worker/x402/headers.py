@@ -67,15 +67,11 @@ def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = 
 
 def stored_response_headers(text: str, document: Mapping[str, Any]) -> dict[str, str]:
     """Return both headers for an outcome whose compact ASCII JSON is stored."""
+    found = {PAYMENT_RESPONSE: _bounded(_base64(text), PAYMENT_RESPONSE)}
     legacy = _legacy_text(text, str(document.get("network", "")))
-    return {
-        PAYMENT_RESPONSE: _bounded(_base64(text), PAYMENT_RESPONSE),
-        **(
-            response_headers(document, version=1)
-            if legacy is None
-            else {X_PAYMENT_RESPONSE: _bounded(_base64(legacy), X_PAYMENT_RESPONSE)}
-        ),
-    }
+    if legacy is None:
+        return found | response_headers(document, version=1)
+    return found | {X_PAYMENT_RESPONSE: _bounded(_base64(legacy), X_PAYMENT_RESPONSE)}
 
 
 def _legacy_text(text: str, caip2: str) -> str | None:
