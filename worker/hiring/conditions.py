@@ -113,7 +113,8 @@ class PaymentConditions:
     ) -> Facts:
         """The same for a purchase without a contract, whose terms begin at the time of these facts.
 
-        `payer`: '' unless the payment's signature proves it.
+        `payer`: '' if nothing proves it. What is read of a wallet's budget is told to nobody before its
+        signature is checked.
         """
         return self.facts.of_purchase(
             capability.name,
