@@ -156,8 +156,10 @@ local function refusal(session, caller, at)
   if state == 'blocked' then return {'blocked', on} end
 end
 
--- An intent with a key is answered once: within this session the same key gets the first answer again.
-local function answered(key, digest)
+-- An intent with a key is answered once: within this session the same key gets the first answer again. `no`: why the
+-- session may not act, which a stranger hears before that answer.
+local function answered(no, key, digest)
+  if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
   if key == '' then return end
   local known = redis.call('HGET', STEPS, 'intent ' .. redis.call('HGET', RECORD, 'fence') .. ' ' .. key)
   if not known then return end

@@ -34,8 +34,7 @@
 --   blocked   what for
 local at = now()
 local no = refusal(session, caller, at)
-if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
-local before = answered(key, digest)
+local before = answered(no, key, digest)
 if before then return before end
 -- An agent that gives up while an approval is pending cancels all its steps.
 local gives_up = no and outcome == 'failed' and goes_on(no)

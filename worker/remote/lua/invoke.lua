@@ -40,8 +40,7 @@
 local remote = runner == '1'
 local at = now()
 local no = refusal(session, caller, at)
-if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
-local before = answered(key, digest)
+local before = answered(no, key, digest)
 if before then return before end
 if not goes_on(no) then return no end
 if redis.call('HEXISTS', STEPS, step .. ' status') == 1 then return {'new', response, ''} end

@@ -21,8 +21,7 @@
 --   blocked   what for
 local at = now()
 local no = refusal(session, caller, at)
-if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
-local before = answered(key, digest)
+local before = answered(no, key, digest)
 if before then return before end
 if no and not (goes_along == '1' and goes_on(no)) then return no end
 local agent, labels, created = unpack(get('agent', 'labels', 'created'))

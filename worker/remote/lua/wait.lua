@@ -29,8 +29,7 @@
 --   blocked   what for
 local at = now()
 local no = refusal(session, caller, at)
-if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
-local before = answered(key, digest)
+local before = answered(no, key, digest)
 if before or no then return before or no end
 if not fits(3, #accepted + #blocked + #resumed, most_events, most_bytes) then return {'full'} end
 answer(key, digest, response)
