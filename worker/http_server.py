@@ -17,6 +17,8 @@ from gunicorn.http import message, parser, wsgi
 
 # Larger bodies are not copied behind their heads.
 _MOST_BYTES = 64 << 10
+# gunicorn would read every field that it allows, half a megabyte, again with each piece that arrives.
+_MOST_HEAD = 64 << 10
 # A name without an underscore, which a variable of the application could not tell from a hyphen, and a
 # value without control characters.
 _HEADER = re.compile(r"([0-9A-Za-z!#$%&'*+\-.^`|~]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
@@ -35,7 +37,13 @@ def use(cfg: Config) -> None:
 
 
 class Request(message.Request):  # type: ignore[misc]
-    """Reads ordinary headers with one expression each."""
+    """Reads ordinary headers with one expression each, and no endless heads."""
+
+    max_buffer_headers: int
+
+    def parse(self, unreader: Any) -> Any:
+        self.max_buffer_headers = min(self.max_buffer_headers, _MOST_HEAD)
+        return super().parse(unreader)
 
     def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
         found = None if from_trailer or self.cfg.secure_scheme_headers else self._ordinary(data)

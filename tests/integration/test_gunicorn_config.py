@@ -134,6 +134,15 @@ def test_large_headers_are_refused(tmp_path: Path) -> None:
         assert get(port, "/" + "x" * 9000)[0] in {400, 414}
 
 
+def test_a_head_without_end_is_refused_early(tmp_path: Path) -> None:
+    """After 64 kB nothing more is read, although each field is short enough."""
+    with served(tmp_path) as (_, port), socket.create_connection(("127.0.0.1", port), timeout=10) as link:
+        link.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n")
+        for number in range(10):
+            link.sendall(b"X-%d: %b\r\n" % (number, b"x" * 8_000))
+        assert link.recv(65_536).startswith(b"HTTP/1.1 431 ")
+
+
 def test_log_lines_are_json_and_sigterm_exits_cleanly(tmp_path: Path) -> None:
     """Each gunicorn log line is one JSON object, requests are not logged, SIGTERM exits with 0."""
     with served(tmp_path) as (process, port):
