@@ -54,6 +54,20 @@ class DoorAnswer:
         return found
 
 
+class OtherStatus(AssertionError):
+    """An answer with another status than the seeker goes on with."""
+
+    def __init__(self, answer: DoorAnswer, wanted: int) -> None:
+        super().__init__(f"{answer.status} instead of {wanted}: {answer.content!r}")
+        self.status = answer.status
+
+
+def expect(answer: DoorAnswer, status: int) -> DoorAnswer:
+    if answer.status != status:
+        raise OtherStatus(answer, status)
+    return answer
+
+
 class Door(Protocol):
     def __call__(
         self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None
@@ -132,12 +146,10 @@ class Seeker:
 
     def hire(self, capability: str = "echo", price: str = "0.01", **changes: Any) -> Hired:
         """A contract that both parties signed."""
-        signed = self.door("POST", "/contracts", self.draft(capability, price, **changes))
-        assert signed.status == 201, signed.content
-        document = signed.json
+        draft = self.draft(capability, price, **changes)
+        document = expect(self.door("POST", "/contracts", draft), 201).json
         document["signatures"]["seeker"] = sign_text(document["hash"], self.key)
-        stored = self.door("PUT", "/contracts", document)
-        assert stored.status == 200, stored.content
+        expect(self.door("PUT", "/contracts", document), 200)
         return Hired(self, document)
 
 
@@ -169,10 +181,7 @@ class Hired:
 
     def offer(self, body: Any = None) -> dict[str, Any]:
         """The offer in the 402."""
-        asked = self.execute(body)
-        assert asked.status == 402, (asked.status, asked.content)
-        found: dict[str, Any] = asked.payment_required
-        return found
+        return expect(self.execute(body), 402).payment_required
 
     def sign(self, offer: Mapping[str, Any] | None = None, **wrong: Any) -> str:
         return signed_payment(offer or self.offer(), self.seeker.key, self.seeker.now(), **wrong)

@@ -17,7 +17,7 @@ import requests
 from tests.e2e.conftest import Measure
 from tests.e2e.money.faults import FAULTS, Fault, busy_process, injected
 from tests.fakes.plain_buyer import PlainBuyer
-from tests.fakes.seeker import DoorAnswer, Hired, Seeker
+from tests.fakes.seeker import DoorAnswer, Hired, OtherStatus, Seeker
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
 from worker.x402.sign_in import SIGN_IN
@@ -148,8 +148,10 @@ def _healed(seeker: Seeker, fault: Fault) -> float:
                 return time.monotonic()
         except (requests.RequestException, redis.RedisError):  # connection refused, or no store for the time
             pass
-        except AssertionError:  # 503 instead of 402: draft the next contract after it
-            hired = None
+        except OtherStatus as other:
+            if other.status != 503:
+                raise
+            hired = None  # draft the next contract after it
         time.sleep(0.1)
     raise AssertionError("no hire succeeds")
 
