@@ -19,9 +19,9 @@ from worker.core.errors import Problem, TooLarge
 from worker.core.logs import begin_request, configure, end_request
 from worker.core.settings import Settings
 from worker.doors import assets, buy, chat, cors, dashboard, hire, kernel, ops, pages, shop, site, swarm
-from worker.doors.answers import request_id, this_request
+from worker.doors.answers import add_common, request_id, this_request
 from worker.doors.application import Application
-from worker.doors.direct import BEGAN, DirectRoutes
+from worker.doors.direct import BEGAN, DirectRoutes, raise_if_failed
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.engine.figures import MeasuredFigures
 from worker.parts import Parts
@@ -35,7 +35,6 @@ log = structlog.get_logger()
 _STORE_PAUSE = 1.0
 # On this exit code gunicorn stops instead of restarting the process.
 _HALT = 3
-_RETRY_SECONDS = "5"
 
 
 def create_app(settings: Settings | None = None) -> Flask:
@@ -47,11 +46,6 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.url_map.strict_slashes = False
     parts = Parts(settings, "web")
     counts = parts.counts
-    if not settings.cors_origins:
-        app.wsgi_app = DirectRoutes(app.wsgi_app, kernel.direct_routes(parts), counts)  # type: ignore[method-assign]
-    if settings.trusted_proxies:
-        hops = settings.trusted_proxies
-        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
     _frame_requests(app, counts)
     cors.add(app, settings.cors_origins)
     _answer_errors(app, settings)
@@ -68,6 +62,12 @@ def create_app(settings: Settings | None = None) -> Flask:
         parts.evidence,
         parts.buying,
     )
+    if not settings.cors_origins:
+        routes = kernel.direct_routes(parts) | hire.direct_routes(services) | buy.direct_routes(services)
+        app.wsgi_app = DirectRoutes(app.wsgi_app, routes, counts)  # type: ignore[method-assign]
+    if settings.trusted_proxies:
+        hops = settings.trusted_proxies
+        app.wsgi_app = ProxyFix(app.wsgi_app, x_for=hops, x_proto=hops, x_host=hops)  # type: ignore[method-assign]
     app.register_blueprint(hire.door(services, parts.manifest))
     app.register_blueprint(buy.door(services))
     app.register_blueprint(chat.door(services))
@@ -112,6 +112,7 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
             # The router would redirect to a URL built from the Host header.
             raise NotFound()
         check_headers(environ)
+        raise_if_failed(environ)
 
     @app.teardown_request
     def unbind(error: BaseException | None) -> None:
@@ -120,12 +121,8 @@ def _frame_requests(app: Flask, counts: RequestCounts) -> None:
     @app.after_request
     def end(response: Response) -> Response:
         asked = this_request()
-        headers, status, environ = response.headers, response.status_code, asked.environ
-        headers.add("X-Request-Id", request_id(environ))
-        headers.setdefault("X-Content-Type-Options", "nosniff")
-        if status == 503:
-            # Temporary refusals and transient failures say when to retry.
-            headers.setdefault("Retry-After", _RETRY_SECONDS)
+        status, environ = response.status_code, asked.environ
+        add_common(response.headers, status, environ)
         counts.count(asked.endpoint or "unknown", status, time.monotonic() - environ[BEGAN])
         return response
 

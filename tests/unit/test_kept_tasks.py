@@ -13,7 +13,8 @@ import pytest
 from worker.contracts.book import Contract, ContractMemory, memory_of
 from worker.contracts.terms import parse_terms
 from worker.core.states import Lane, Phase, State
-from worker.doors.kept_answers import KeptAnswers, ShownTask
+from worker.doors.answers import PlainAnswer
+from worker.doors.kept_answers import KeptAnswers
 from worker.engine.record import Execution
 from worker.hiring.finished_tasks import FinishedTasks, is_final
 from worker.hiring.task import Task, TaskRecord
@@ -63,7 +64,7 @@ def shown(answers: KeptAnswers, found: Reading, body: bytes = b"1") -> bytes:
     """What is answered about the task, rendered as `body` if no answer is kept."""
     anything: Any = None
     task = Task(found.execution.id, TaskRecord.known(found), anything, anything)
-    return answers.get(task, lambda task: ShownTask(body, 200, {})).body
+    return answers.get(task, lambda task: PlainAnswer(body, 200, {})).body
 
 
 def test_an_answer_is_kept_for_one_end_of_its_task() -> None:
@@ -82,9 +83,9 @@ def test_answers_rendered_at_the_same_time_count_once() -> None:
     """Requests that render one task together leave as much room for others as one."""
     answers, found = KeptAnswers(most_bytes=20_000), reading()
 
-    def together(task: Task) -> ShownTask:
-        answers.get(task, lambda task: ShownTask(b"1", 200, {}))
-        return ShownTask(b"1", 200, {})
+    def together(task: Task) -> PlainAnswer:
+        answers.get(task, lambda task: PlainAnswer(b"1", 200, {}))
+        return PlainAnswer(b"1", 200, {})
 
     anything: Any = None
     for number in range(20):

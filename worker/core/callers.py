@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+from functools import lru_cache
 
 # A provider's customer gets at least this much IPv6 address space.
 IPV6_PREFIX = 64
 
 
+@lru_cache(maxsize=1_024)
 def network_of(address: str | None) -> str:
     """The network of a client's address: the IPv4 address itself, or the /64 of an IPv6 address."""
     try:

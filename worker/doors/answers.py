@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +29,9 @@ _WITH_BODY = frozenset({200, 201, *range(400, 600)})
 # Payloads up to this are kept encoded.
 _SMALL = 4_096
 SSE_HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no", "Connection": "keep-alive"}
+_RETRY_SECONDS = "5"
+# Those of an answer that is being made, with Flask or without.
+AnswerHeaders = dict[str, str] | Headers
 
 
 def this_request() -> Request:
@@ -43,6 +47,27 @@ def request_id(environ: dict[str, Any]) -> str:
         received: str | None = environ.get("HTTP_X_REQUEST_ID")
         found = environ[_ID] = received if received and _REQUEST_ID.match(received) else new_id()
     return found
+
+
+def add_common(headers: AnswerHeaders, status: int, environ: dict[str, Any]) -> None:
+    """Adds the headers that all answers have."""
+    headers.setdefault("X-Request-Id", request_id(environ))
+    headers.setdefault("X-Content-Type-Options", "nosniff")
+    if status == 503:
+        # Temporary refusals and transient failures say when to retry.
+        headers.setdefault("Retry-After", _RETRY_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """JSON in one piece, without the headers that its door and the application add."""
+
+    body: bytes
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def response(self) -> Response:
+        return JsonAnswer(self.body, self.status, self.headers)
 
 
 class _Headers(Headers):
@@ -88,11 +113,11 @@ def json_text(body: Any) -> bytes:
 
 def problem_answer(
     problem: Problem, body: dict[str, Any], headers: Mapping[str, str] | None = None
-) -> Response:
-    response = json_answer(body, problem.status, headers)
+) -> PlainAnswer:
+    headers = dict(headers or {})
     if problem.retry_after is not None:
-        response.headers["Retry-After"] = str(problem.retry_after)
-    return response
+        headers["Retry-After"] = str(problem.retry_after)
+    return PlainAnswer(json_text(body), problem.status, headers)
 
 
 def whole(text: str, default: int) -> int:

@@ -6,7 +6,7 @@ process's connections, so the time must be limited.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -25,6 +25,8 @@ _MOST_FIELDS = 500
 # Where a body that has been read is kept.
 _BODY = "worker.body"
 _FORM = "application/x-www-form-urlencoded"
+# Reads a request's body.
+Body = Callable[[], bytes]
 _BROKEN = "the body ends early, or its chunks are malformed"
 
 

@@ -5,11 +5,12 @@ A purchase here is one at `/buy/chat`, with the same input, payment, ledger and 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, request
 
 from worker.capabilities.declare import Capability
 from worker.core.callers import network_of
@@ -23,8 +24,9 @@ from worker.doors.buy import add_private_headers, sign_in_required
 from worker.doors.chat_forms import HEARTBEAT, ChatAnswer, ChatRequest, read_request
 from worker.doors.contract_bodies import expect_json
 from worker.doors.hangup import bound_writes
-from worker.doors.hire import HireServices, pays, request_headers
+from worker.doors.hire import LOOKED_UP, HireServices, pays
 from worker.doors.hire_views import payment_headers
+from worker.doors.request_headers import RequestHeaders
 from worker.engine.events import Kind
 from worker.hiring.buying import Buying, SignInRequired
 from worker.hiring.discovery import CHAT, COMPLETIONS
@@ -49,7 +51,7 @@ def door(services: HireServices) -> Blueprint:
 
     @blueprint.after_request
     def expose(response: Response) -> Response:
-        if pays():
+        if pays(request.environ):
             # OpenAI clients repeat failed requests without the payment, which would buy once more.
             response.headers["X-Should-Retry"] = "false"
         return add_private_headers(response)
@@ -60,19 +62,20 @@ def door(services: HireServices) -> Blueprint:
 
     @blueprint.get(COMPLETIONS)
     def quote() -> Response:
-        services.slow_down("executes", services.settings.limit_executes)
+        services.slow_down(request.environ, "executes", services.settings.limit_executes)
         raise buying.quote(CHAT, None)
 
     @blueprint.post(COMPLETIONS)
     def complete() -> Response:
-        began = time.monotonic()
-        services.slow_down("payments" if pays() else "executes", services.settings.limit_executes)
+        began, environ = time.monotonic(), request.environ
+        kind = "payments" if pays(environ) else "executes"
+        services.slow_down(environ, kind, services.settings.limit_executes)
         body = raw()
-        if not body and not pays():
+        if not body and not pays(environ):
             raise buying.quote(CHAT, None)
-        expect_json()
+        expect_json(environ)
         capability = services.hiring.catalog.get(CHAT)
-        if capability is None and not pays():
+        if capability is None and not pays(environ):
             raise buying.quote(CHAT, None)
         asked = read_request(body)
         _expect_model(asked, capability)
@@ -80,9 +83,9 @@ def door(services: HireServices) -> Blueprint:
         try:
             network = network_of(request.remote_addr)
             webhook = request.headers.get("X-Webhook-URL")
-            task = buying.buy(CHAT, given, request_headers(), webhook, network)
+            task = buying.buy(CHAT, given, RequestHeaders(environ), webhook, network)
         finally:
-            g.looked_up = True
+            environ[LOOKED_UP] = True
         task = services.tasks.wait(task, began + WAIT_SECONDS, until_paid=asked.stream)
         if task.unpaid:
             raise buying.offer_again(task)
@@ -125,10 +128,10 @@ def _answer(services: HireServices, task: Task, asked: ChatRequest) -> Response:
         response = json_answer(answer.whole(_text(services, task)))
         response.headers.update(payment_headers(task, services.network))
         return response
-    response = services.show(task)
-    if response.status_code == 202:
-        response = json_answer({**response.get_json(), "error": _STILL_WORKING}, 504, {**response.headers})
-    return response
+    shown = services.show(task)
+    if shown.status == 202:
+        return json_answer({**json.loads(shown.body), "error": _STILL_WORKING}, 504, shown.headers)
+    return shown.response()
 
 
 def _streamed(services: HireServices, task: Task, answer: ChatAnswer) -> Response:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flask import request
-
 from worker.core.canonical import parse
 from worker.core.errors import BadRequest, UnsupportedMedia
 from worker.core.evm import is_address
+from worker.doors.answers import this_request
 from worker.doors.bodies import raw
 
 # Unpaid contracts occupy the store's memory: room for two schemas of the maximum size, plus text.
@@ -20,16 +19,17 @@ RESERVE_BYTES = 8 << 10
 
 
 def contract_body() -> dict[str, Any]:
-    expect_json()
+    expect_json(this_request().environ)
     document = parse(raw(), max_bytes=CONTRACT_BYTES, max_values=CONTRACT_VALUES)
     if not isinstance(document, dict):
         raise BadRequest("a contract is a JSON object", expected="object")
     return document
 
 
-def expect_json() -> None:
-    if request.mimetype not in ("", "application/json"):
-        raise UnsupportedMedia(field="Content-Type", expected="application/json", received=request.mimetype)
+def expect_json(environ: Mapping[str, Any]) -> None:
+    kind = environ.get("CONTENT_TYPE", "").partition(";")[0].strip(" \t").lower()
+    if kind not in ("", "application/json"):
+        raise UnsupportedMedia(field="Content-Type", expected="application/json", received=kind)
 
 
 def seeker_wallet(document: Mapping[str, Any]) -> str:

@@ -1,7 +1,7 @@
 """Answers what is asked most often without Flask, whose routing and contexts take longer than the answer.
 
-Only success is answered here. What is out of the ordinary goes through Flask before anything was done, and an
-error on the way is raised there once more, so that it is answered like every other.
+Only success and offers are answered here. What is out of the ordinary goes through Flask before anything was
+done, and an error on the way is raised there once more, so that it is answered like every other.
 """
 
 from __future__ import annotations
@@ -9,14 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from http import HTTPStatus
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from werkzeug.http import HTTP_STATUS_CODES
+
 from worker.core.logs import begin_request, end_request
-from worker.doors.answers import request_id
+from worker.doors.answers import PlainAnswer, add_common, request_id
 from worker.doors.application import is_plain
-from worker.doors.bearers import Caller
-from worker.doors.bodies import of_length
+from worker.doors.bodies import Body, of_length
 from worker.doors.limits import BODY_BYTES, check_headers
 from worker.store.request_counts import RequestCounts
 
@@ -26,20 +27,24 @@ if TYPE_CHECKING:
 # When a request began, and what came up.
 BEGAN, _FAILED = "worker.began", "worker.failed"
 _MOST_DIGITS = len(str(BODY_BYTES))
+_STATUS_LINES = {status: f"{status} {name.upper()}" for status, name in HTTP_STATUS_CODES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class DirectRoute:
-    """A POST with a JSON answer. `enter` runs before the body is read."""
+    """A POST with a JSON answer. `needs`: the variable of a header without which Flask is asked."""
 
     endpoint: str
-    enter: Callable[[Mapping[str, Any], str], Caller]
-    answer: Callable[[bytes, Caller], bytes]
-    status: HTTPStatus = HTTPStatus.OK
+    answer: Callable[[dict[str, Any], Body], PlainAnswer]
+    add_headers: Callable[[dict[str, str]], None] | None = None
+    needs: str = ""
 
 
 class DirectRoutes:
-    """A WSGI application in front of Flask's; the routes, by path, are Flask's as well."""
+    """A WSGI application in front of Flask's; the routes, by path, are Flask's as well.
+
+    A path that ends with a slash stands for those with one part more, as in `/buy/<capability>`.
+    """
 
     def __init__(
         self, app: WSGIApplication, routes: Mapping[str, DirectRoute], counts: RequestCounts
@@ -49,15 +54,16 @@ class DirectRoutes:
         self._counts = counts
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        route, length = self._routes.get(environ["PATH_INFO"]), environ.get("CONTENT_LENGTH", "")
+        route, length = self._route(environ["PATH_INFO"]), environ.get("CONTENT_LENGTH", "")
         if route is None or environ["REQUEST_METHOD"] != "POST" or not _ordinary(length, environ):
+            return self._app(environ, start_response)
+        if route.needs and not environ.get(route.needs):
             return self._app(environ, start_response)
         began, id = time.monotonic(), request_id(environ)
         begin_request(id)
         try:
             check_headers(environ)
-            caller = route.enter(environ, route.endpoint)
-            answer = route.answer(of_length(environ, int(length)), caller)
+            answer = route.answer(environ, partial(of_length, environ, int(length)))
         except Exception as error:
             environ[BEGAN], environ[_FAILED] = began, error
             try:
@@ -67,15 +73,20 @@ class DirectRoutes:
                 del environ[_FAILED]
         finally:
             end_request()
-        self._counts.count(route.endpoint, route.status, time.monotonic() - began)
-        headers = [
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(answer))),
-            ("X-Request-Id", id),
-            ("X-Content-Type-Options", "nosniff"),
-        ]
-        start_response(f"{route.status.value} {route.status.phrase.upper()}", headers)
-        return [answer]
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(answer.body))}
+        headers |= answer.headers
+        if route.add_headers is not None:
+            route.add_headers(headers)
+        add_common(headers, answer.status, environ)
+        self._counts.count(route.endpoint, answer.status, time.monotonic() - began)
+        start_response(_STATUS_LINES[answer.status], list(headers.items()))
+        return [answer.body]
+
+    def _route(self, path: str) -> DirectRoute | None:
+        route = self._routes.get(path)
+        if route is None:
+            route = self._routes.get(path[: path.rfind("/") + 1])
+        return None if path.endswith("/") or not (path.isascii() and path.isprintable()) else route
 
 
 def raise_if_failed(environ: Mapping[str, Any]) -> None:

@@ -6,28 +6,40 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Response, request
+from werkzeug.urls import iri_to_uri
 
 from worker.core.callers import network_of
 from worker.core.errors import BadRequest, NotFound, Problem
 from worker.core.settings import Settings
 from worker.delivery.deliverables import Deliverables
-from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_answer, json_text, sse, this_request, whole
-from worker.doors.bodies import raw
+from worker.doors.answers import (
+    SSE_HEADERS,
+    AnswerHeaders,
+    PlainAnswer,
+    json_answer,
+    json_text,
+    sse,
+    this_request,
+    whole,
+)
+from worker.doors.bodies import Body, raw
 from worker.doors.contract_bodies import RESERVE_BYTES, contract_body, expect_json, seeker_wallet
+from worker.doors.direct import DirectRoute
 from worker.doors.hangup import bound_writes
 from worker.doors.hire_views import (
     claim_only_what_is_known,
     entity_tag,
     payment_headers,
-    problem_response,
+    refusal,
     task_body,
     task_status,
     unused_payment,
 )
-from worker.doors.kept_answers import KeptAnswers, ShownTask
+from worker.doors.kept_answers import KeptAnswers
 from worker.doors.limits import RequestLimits, TooManyRequests
 from worker.doors.request_headers import RequestHeaders
 from worker.doors.stream_places import StreamPlaces
@@ -36,7 +48,7 @@ from worker.hiring.contracts import ContractService
 from worker.hiring.evidence import Evidence
 from worker.hiring.manifest import Manifest
 from worker.hiring.service import Hiring
-from worker.hiring.task import Task, TaskInput
+from worker.hiring.task import PaymentRequired, Task, TaskInput
 from worker.hiring.tasks import Tasks
 from worker.x402.networks import Network
 from worker.x402.sign_in import SIGN_IN_HEADER
@@ -52,6 +64,8 @@ EXPOSED = (
 _SHOWN_TO_ALL = f"{NAME}.show_manifest"
 # Routes that take payments.
 _PAID = ("hire.execute", "buy.buy", "chat.complete")
+# Where a request keeps the contract that its refusal names, and whether its task's record was read.
+_CONTRACT_ID, LOOKED_UP = "worker.contract_id", "worker.looked_up"
 
 
 def refuse(problem: Problem) -> Response:
@@ -59,12 +73,18 @@ def refuse(problem: Problem) -> Response:
     asked = this_request()
     if problem.status == 404 and asked.blueprint == NAME:
         problem.charged = None  # an expired or lost record may have been paid for
-    if pays():
+    if pays(asked.environ):
         if asked.endpoint in _PAID:
-            claim_only_what_is_known(problem, looked_up=g.get("looked_up", False))
+            claim_only_what_is_known(problem, looked_up=asked.environ.get(LOOKED_UP, False))
         elif problem.charged is False:
             problem.charged = None  # the payment may have been taken by another request
-    return problem_response(problem, getattr(g, "contract_id", None))
+    return refusal(problem, asked.environ.get(_CONTRACT_ID)).response()
+
+
+def add_private(headers: AnswerHeaders) -> None:
+    """Headers of answers that depend on headers which shared caches ignore."""
+    headers.setdefault("Access-Control-Expose-Headers", EXPOSED)
+    headers.setdefault("Cache-Control", "private, no-store")
 
 
 def door(services: HireServices, manifest: Manifest) -> Blueprint:
@@ -72,10 +92,10 @@ def door(services: HireServices, manifest: Manifest) -> Blueprint:
 
     @blueprint.after_request
     def expose(response: Response) -> Response:
-        response.headers.add("Access-Control-Expose-Headers", EXPOSED)
-        if this_request().endpoint != _SHOWN_TO_ALL:
-            # Responses depend on headers that shared caches ignore.
-            response.headers.setdefault("Cache-Control", "private, no-store")
+        if this_request().endpoint == _SHOWN_TO_ALL:
+            response.headers["Access-Control-Expose-Headers"] = EXPOSED
+        else:
+            add_private(response.headers)
         return response
 
     @blueprint.get("/manifest")
@@ -107,14 +127,15 @@ class HireServices:
     places: StreamPlaces = field(default_factory=StreamPlaces)
     kept_answers: KeptAnswers = field(default_factory=KeptAnswers, init=False)
 
-    def slow_down(self, kind: str, most: int) -> None:
-        self.limits.take(kind, network_of(request.remote_addr), most)
+    def slow_down(self, environ: Mapping[str, Any], kind: str, most: int) -> None:
+        if most:
+            self.limits.take(kind, network_of(environ.get("REMOTE_ADDR")), most)
 
     def slow_down_wallet(self, kind: str, most: int, wallet: str) -> None:
         if wallet:
             self.limits.take(kind, wallet.lower(), most)
 
-    def slow_down_executes(self, contract_id: str, *, paying: bool) -> None:
+    def slow_down_executes(self, environ: Mapping[str, Any], contract_id: str) -> None:
         """Limits executes by address and wallet; requests with and without a payment are counted separately.
 
         Customers behind one address, such as a gateway, are limited only by their wallets.
@@ -122,10 +143,10 @@ class HireServices:
         most = self.settings.limit_executes
         if not most:
             return
-        kind = "payments" if paying else "executes"
+        kind = "payments" if pays(environ) else "executes"
         wallet = self.contracts.seeker_wallet(contract_id)
         if not self.has_paid(wallet):
-            self.slow_down(kind, most)
+            self.slow_down(environ, kind, most)
         self.slow_down_wallet(kind, most, wallet)
 
     def limited_contract(self, kind: str) -> dict[str, Any]:
@@ -133,7 +154,7 @@ class HireServices:
         most = self.settings.limit_contracts
         refused: TooManyRequests | None = None
         try:
-            self.slow_down(kind, most)
+            self.slow_down(request.environ, kind, most)
         except TooManyRequests as over:
             if (request.content_length or RESERVE_BYTES + 1) > RESERVE_BYTES:
                 raise
@@ -143,19 +164,19 @@ class HireServices:
         if refused is not None:
             if not self.has_paid(seeker_wallet(document)):
                 raise refused
-            self.slow_down(f"{kind} of customers", most)
+            self.slow_down(request.environ, f"{kind} of customers", most)
         return document
 
     def has_paid(self, wallet: str) -> bool:
         return bool(wallet) and self.contracts.has_paid(wallet)
 
     @contextmanager
-    def guessing_limited(self) -> Iterator[None]:
+    def guessing_limited(self, environ: Mapping[str, Any]) -> Iterator[None]:
         """Rate-limits requests for unknown ids, because ids are credentials."""
         try:
             yield
         except NotFound:
-            self.slow_down("unknown", self.settings.limit_unknown)
+            self.slow_down(environ, "unknown", self.settings.limit_unknown)
             raise
 
     def find(self, task_id: str) -> Task:
@@ -164,37 +185,39 @@ class HireServices:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         token = token.strip() if scheme.lower() == "bearer" else ""
         sign_in = request.headers.get(SIGN_IN_HEADER, "")
-        with self.guessing_limited():
+        environ = request.environ
+        with self.guessing_limited(environ):
             if not contract_id and (token or sign_in):
                 if sign_in:
-                    self.slow_down("executes", self.settings.limit_executes)
+                    self.slow_down(environ, "executes", self.settings.limit_executes)
                 return self.buying.find(task_id, token, sign_in)
             return self.tasks.find(contract_id, task_id)
 
-    def answer(self, task: Task, began: float, offer_again: Callable[[Task], Problem]) -> Response:
+    def answer(
+        self, environ: Mapping[str, Any], task: Task, began: float, offer_again: Callable[[Task], Problem]
+    ) -> PlainAnswer:
         """The task once it has ended or its request has waited long enough."""
         most = self.settings.inline_budget
-        wanted, applied = _preference(request_headers().get("Prefer", ""), most)
+        wanted, applied = _preference(environ.get("HTTP_PREFER", ""), most)
         budget = most if wanted is None else wanted
         if not task.replayed and budget > 0:
             task = self.tasks.wait(task, began + budget)
             if task.unpaid:
                 raise offer_again(task)
-        response = self.show(task)
-        if applied:
-            response.headers["Preference-Applied"] = applied
-        return response
+        return self.show(task, applied)
 
-    def show(self, task: Task) -> Response:
+    def show(self, task: Task, applied: str = "") -> PlainAnswer:
         shown = self.kept_answers.get(task, self._render)
-        response = JsonAnswer(shown.body, shown.status, shown.headers)
+        headers = {**shown.headers}
         if task.paid_already:
-            response.headers["X-Payment-Status"] = unused_payment(task)
+            headers["X-Payment-Status"] = unused_payment(task)
         if task.replayed:
-            response.headers["Idempotent-Replayed"] = "true"
-        return response
+            headers["Idempotent-Replayed"] = "true"
+        if applied:
+            headers["Preference-Applied"] = applied
+        return PlainAnswer(shown.body, shown.status, headers)
 
-    def _render(self, task: Task) -> ShownTask:
+    def _render(self, task: Task) -> PlainAnswer:
         body, status = task_body(task, self.deliverables, self.tasks.load), task_status(task)
         text = json_text(body)
         headers = {
@@ -203,10 +226,10 @@ class HireServices:
             "ETag": f'W/"{entity_tag(body, text)}"',
         }
         if status == 202:
-            headers["Location"] = self.deliverables.task_url(task.id)
+            headers["Location"] = iri_to_uri(self.deliverables.task_url(task.id))
         if status == 202 or task.parked:
             headers["Retry-After"] = "1"
-        return ShownTask(text, status, headers)
+        return PlainAnswer(text, status, headers)
 
 
 def _contracts(blueprint: Blueprint, services: HireServices) -> None:
@@ -227,36 +250,47 @@ def _contracts(blueprint: Blueprint, services: HireServices) -> None:
 
     @blueprint.get("/contracts")
     def show_contract() -> Response:
-        with services.guessing_limited():
-            return json_answer(contracts.show(_contract_id()))
+        with services.guessing_limited(request.environ):
+            return json_answer(contracts.show(_contract_id(request.environ)))
 
 
 def _execute(blueprint: Blueprint, services: HireServices) -> None:
-    hiring = services.hiring
-
     @blueprint.post(EXECUTE)
     def execute() -> Response:
-        began = time.monotonic()
-        contract_id = _contract_id()
-        expect_json()
-        # Cheap checks first: limits, contract, record, budget; the body last.
-        services.slow_down_executes(contract_id, paying=pays())
-        body, headers = TaskInput(raw()), request_headers()
-        with services.guessing_limited():
+        return _executed(services, request.environ, raw).response()
+
+
+def direct_routes(services: HireServices) -> dict[str, DirectRoute]:
+    answer = partial(_executed, services)
+    # Without a contract the request may be the swarm door's.
+    return {EXECUTE: DirectRoute(f"{NAME}.execute", answer, add_private, needs="HTTP_X_CONTRACT_ID")}
+
+
+def _executed(services: HireServices, environ: dict[str, Any], read: Body) -> PlainAnswer:
+    began, hiring = time.monotonic(), services.hiring
+    contract_id = _contract_id(environ)
+    expect_json(environ)
+    # Cheap checks first: limits, contract, record, budget; the body last.
+    services.slow_down_executes(environ, contract_id)
+    body, headers = TaskInput(read()), RequestHeaders(environ)
+    try:
+        with services.guessing_limited(environ):
             try:
                 task = hiring.execute(contract_id, body, headers, headers.get("X-Webhook-URL"))
             finally:
                 # The record has been read by now, unless the body could not be compared with it.
-                g.looked_up = not body.unreadable
-        return services.answer(task, began, hiring.offer_again)
+                environ[LOOKED_UP] = not body.unreadable
+        return services.answer(environ, task, began, hiring.offer_again)
+    except PaymentRequired as offered:
+        return refusal(offered, environ[_CONTRACT_ID])
 
 
 def _tasks(blueprint: Blueprint, services: HireServices) -> None:
     @blueprint.get("/tasks/<task_id>")
     def poll(task_id: str) -> Response:
         task = services.find(task_id)
-        g.contract_id = _shown_id(task)
-        response = services.show(task)
+        request.environ[_CONTRACT_ID] = _shown_id(task)
+        response = services.show(task).response()
         response.status_code = 200
         response.headers.pop("Location", None)
         response.make_conditional(request)
@@ -271,8 +305,8 @@ def _tasks(blueprint: Blueprint, services: HireServices) -> None:
     @blueprint.delete("/tasks/<task_id>")
     def cancel(task_id: str) -> Response:
         task = services.find(task_id)
-        g.contract_id = _shown_id(task)
-        response = services.show(services.tasks.cancel(task, forfeit=_forfeit()))
+        request.environ[_CONTRACT_ID] = _shown_id(task)
+        response = services.show(services.tasks.cancel(task, forfeit=_forfeit())).response()
         response.status_code = 200
         return response
 
@@ -303,8 +337,8 @@ def _files(blueprint: Blueprint, deliverables: Deliverables) -> None:
         return response
 
 
-def _contract_id() -> str:
-    contract_id = request_headers().get(CONTRACT, "")
+def _contract_id(environ: dict[str, Any]) -> str:
+    contract_id: str = environ.get("HTTP_X_CONTRACT_ID", "")
     if not contract_id:
         raise BadRequest(
             "the request names no contract",
@@ -312,7 +346,7 @@ def _contract_id() -> str:
             field=CONTRACT,
             expected="the id of a signed contract",
         )
-    g.contract_id = contract_id[:128]
+    environ[_CONTRACT_ID] = contract_id[:128]
     return contract_id
 
 
@@ -321,9 +355,8 @@ def _shown_id(task: Task) -> str | None:
     return None if task.contract.is_purchase else task.contract.terms.contract_id
 
 
-def pays() -> bool:
+def pays(environ: Mapping[str, Any]) -> bool:
     """Whether the request carries a payment, valid or not."""
-    environ = request.environ
     return "HTTP_PAYMENT_SIGNATURE" in environ or "HTTP_X_PAYMENT" in environ
 
 
@@ -335,11 +368,6 @@ def _forfeit() -> bool:
             field="forfeit", expected="true, or left out", received=value[:60], charge_known=False
         )
     return value == "true"
-
-
-def request_headers() -> Mapping[str, str]:
-    """The request's headers, case-insensitive."""
-    return RequestHeaders(request.environ)
 
 
 def _preference(wishes: str, most: float) -> tuple[float | None, str]:

@@ -8,13 +8,11 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from flask import Response
-
 from worker.core.errors import NotFound, Problem
 from worker.core.states import MOST_INPUTS, Phase, State
 from worker.delivery.deliverables import Deliverables, metadata
 from worker.delivery.failure import failure_of
-from worker.doors.answers import json_text, problem_answer
+from worker.doors.answers import PlainAnswer, json_text, problem_answer
 from worker.doors.payment_required import both_versions, payment_required_answer
 from worker.engine.events import iso
 from worker.engine.load import Load
@@ -67,7 +65,7 @@ def claim_only_what_is_known(problem: Problem, *, looked_up: bool) -> None:
         problem.charged = None
 
 
-def problem_response(problem: Problem, contract_id: str | None) -> Response:
+def refusal(problem: Problem, contract_id: str | None) -> PlainAnswer:
     """A refusal in the HIRE error format."""
     advice = problem.advice if problem.charged is False else problem.advice.replace(_NO_CHARGE, "")
     details = {**problem.details, "charged": problem.charged, "advice": advice}

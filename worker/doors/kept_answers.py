@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from worker.core.bounded_cache import BoundedCache
+from worker.doors.answers import PlainAnswer
 from worker.hiring.task import Task
 from worker.payments.payment import ExecutionMoney
 
@@ -15,22 +15,13 @@ _ENTRY_BYTES = 6_000
 _Mark = tuple[int, ExecutionMoney]
 
 
-@dataclass(frozen=True, slots=True)
-class ShownTask:
-    """What depends on the task alone: the body, its status and its headers."""
-
-    body: bytes
-    status: int
-    headers: dict[str, str]
-
-
 class KeptAnswers:
     """Bounded by the bytes of their bodies. An answer is kept with what tells it from a later one."""
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
-        self._kept: BoundedCache[tuple[_Mark, ShownTask]] = BoundedCache(most_bytes)
+        self._kept: BoundedCache[tuple[_Mark, PlainAnswer]] = BoundedCache(most_bytes)
 
-    def get(self, task: Task, render: Callable[[Task], ShownTask]) -> ShownTask:
+    def get(self, task: Task, render: Callable[[Task], PlainAnswer]) -> PlainAnswer:
         mark = task.execution.ended, task.money
         kept = self._kept.get(task.id)
         if kept is not None and kept[0] == mark:

@@ -5,8 +5,7 @@ Agents and runners have their own modules; this one combines them behind one bea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from http import HTTPStatus
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import structlog
@@ -16,9 +15,19 @@ from worker.core.agent_keys import AGENT, RUNNER, to_rewrite
 from worker.core.errors import BadRequest, Forbidden
 from worker.core.states import State
 from worker.doors import kernel_agents, kernel_runners
-from worker.doors.answers import SSE_HEADERS, JsonAnswer, json_answer, json_text, sse, this_request, whole
+from worker.doors.answers import (
+    SSE_HEADERS,
+    JsonAnswer,
+    PlainAnswer,
+    json_answer,
+    json_text,
+    sse,
+    this_request,
+    whole,
+)
 from worker.doors.bearers import OPERATOR, Caller
-from worker.doors.direct import DirectRoute, raise_if_failed
+from worker.doors.bodies import Body
+from worker.doors.direct import DirectRoute
 from worker.doors.hangup import bound_writes
 from worker.doors.kernel_forms import body, fields_of, number, plain, refuse, required, storable
 from worker.doors.own_machine import asked_from_this_machine
@@ -46,7 +55,6 @@ def door(services: KernelServices) -> Blueprint:
     @blueprint.before_request
     def authenticate() -> None:
         asked = this_request()
-        raise_if_failed(asked.environ)
         g.caller = _caller(services, asked.environ, asked.endpoint or "")
 
     _executions(blueprint, services)
@@ -62,23 +70,29 @@ def door(services: KernelServices) -> Blueprint:
 def direct_routes(services: KernelServices) -> dict[str, DirectRoute]:
     """What each execution of a remote agent asks for."""
 
-    def enter(environ: Mapping[str, Any], endpoint: str) -> Caller:
-        return _caller(services, environ, endpoint)
+    def route(
+        endpoint: str, answer: Callable[[dict[str, Any], Caller], bytes], status: int = 200
+    ) -> DirectRoute:
+        def checked(environ: dict[str, Any], read: Body) -> PlainAnswer:
+            caller = _caller(services, environ, endpoint)
+            return PlainAnswer(answer(fields_of(read()), caller), status)
 
-    def create(body: bytes, caller: Caller) -> bytes:
-        return _created(services, fields_of(body))
+        return DirectRoute(endpoint, checked)
 
-    def intent(body: bytes, caller: Caller) -> bytes:
-        return kernel_agents.submit_intent(services, fields_of(body), caller)
+    def create(fields: dict[str, Any], caller: Caller) -> bytes:
+        return _created(services, fields)
 
-    def result(body: bytes, caller: Caller) -> bytes:
-        return kernel_agents.record_result(services, fields_of(body), caller)
+    def intent(fields: dict[str, Any], caller: Caller) -> bytes:
+        return kernel_agents.submit_intent(services, fields, caller)
+
+    def result(fields: dict[str, Any], caller: Caller) -> bytes:
+        return kernel_agents.record_result(services, fields, caller)
 
     agents = f"{NAME}.{AGENT}_"
     return {
-        "/v0/executions": DirectRoute(f"{NAME}.create", enter, create, HTTPStatus.CREATED),
-        "/v0/agents/intent": DirectRoute(f"{agents}intent", enter, intent),
-        "/v0/agents/step-result": DirectRoute(f"{agents}step_result", enter, result),
+        "/v0/executions": route(f"{NAME}.create", create, 201),
+        "/v0/agents/intent": route(f"{agents}intent", intent),
+        "/v0/agents/step-result": route(f"{agents}step_result", result),
     }
 
 

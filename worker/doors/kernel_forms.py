@@ -51,7 +51,8 @@ def refuse(problem: Problem) -> Response:
     message = problem.message if not kind or problem.message == kind else f"{kind}: {problem.message}"
     if code == "INTERNAL_ERROR":
         message = "internal error"
-    return problem_answer(problem, {"error": message, "code": code, "details": problem.details or None})
+    body = {"error": message, "code": code, "details": problem.details or None}
+    return problem_answer(problem, body).response()
 
 
 def body() -> dict[str, Any]:

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from flask import Response
-
-from worker.doors.answers import problem_answer
+from worker.doors.answers import PlainAnswer, problem_answer
 from worker.hiring.task import PaymentRequired
 from worker.x402.headers import response_headers
 
 
 def payment_required_answer(
     problem: PaymentRequired, contract_id: str | None, details: dict[str, Any]
-) -> Response:
+) -> PlainAnswer:
     """The offer, and why the payment sent did not match. The body is also valid V1 for old clients."""
     body = {
         **problem.offer.v1_body(problem.message),

@@ -113,7 +113,7 @@ def door(services: ShopServices) -> Blueprint:
     def hire(capability: str) -> AnyResponse:
         services.trials.check_offered()
         _expect_own_page(settings)
-        services.hire.slow_down("payments", settings.limit_executes)
+        services.hire.slow_down(request.environ, "payments", settings.limit_executes)
         sold = services.sold(capability)
         sent = form()
         try:

@@ -73,7 +73,7 @@ def remember(response: AnyResponse, settings: Settings, id: str, token: str) -> 
 
 
 def _find(services: HireServices, task_id: str, token: str) -> Task:
-    with services.guessing_limited():
+    with services.guessing_limited(request.environ):
         if not token:
             raise NotFound("no such task", advice="Open it with its token.")
         if services.deliverables.opens_page(task_id, token):
