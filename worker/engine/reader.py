@@ -120,13 +120,18 @@ class ExecutionReader:
         return as_mapping(self.client.hgetall(self.keys.stats))
 
     def memory(self) -> dict[str, Any]:
-        """The server's memory report; fetched at most once a second."""
-        now = time.monotonic()
-        if now - self._memory_read > 1.0:
+        """The server's memory report; fetched once a second."""
+        now, last = time.monotonic(), self._memory_read
+        if now - last > 1.0:
+            if self._memory:
+                self._memory_read = now  # others that ask meanwhile get the last report
             try:
                 self._memory = dict(self.client.info("memory"))
             except redis.ResponseError:  # some hosted stores forbid INFO
                 self._memory = {}
+            except BaseException:
+                self._memory_read = last
+                raise
             self._memory_read = now
         return self._memory
 
