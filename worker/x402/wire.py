@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from worker.core.bounded_cache import keep_by_length
+from worker.core.bounded_cache import BoundedCache, keep_by_length
 from worker.core.evm import checksum_address, is_address, is_bytes32
 from worker.core.json import ascii_of
 from worker.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT, decode, refuse
@@ -22,6 +22,8 @@ from worker.x402.payment_keys import PaymentKey
 from worker.x402.typed_data import UINT256_MAX, Authorization
 
 PAYMENT_IDENTIFIER = "payment-identifier"
+# The version in which the journal is read, unless a caller says another.
+_RESTORED = 2
 
 # Characters of payments that a process keeps decoded. One takes up to 22 times its text in memory: a header
 # has 1 kB as a rule, 16 kB at most, and may consist of empty lists.
@@ -76,8 +78,14 @@ class PaymentPayload:
         return found if isinstance(found, str) else None
 
     def stored(self) -> str:
-        """Return the JSON text to journal; `restore` reads it back."""
-        return ascii_of(self.raw)
+        """Return the JSON text to journal; `restore` reads it back.
+
+        This process soon sends and settles what it journals, so it keeps what that text says: `raw`, which
+        may differ from the other fields.
+        """
+        text = ascii_of(self.raw)
+        _JOURNALED.add(text, Journaled(text, self.raw), len(text))
+        return text
 
 
 def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,9 +108,14 @@ def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
 class Journaled(dict[str, Any]):
     """A payment or our terms as journaled. Nobody changes it, and all calls about it send the same bytes."""
 
-    def __init__(self, text: str) -> None:
-        super().__init__(json.loads(text))
+    def __init__(self, text: str, document: Mapping[str, Any] | None = None) -> None:
+        """`document`: what the text says, if that is known."""
+        super().__init__(json.loads(text) if document is None else document)
         self._text = text
+
+    @cached_property
+    def payment(self) -> PaymentPayload:
+        return _parse(self, version=_RESTORED)
 
     @cached_property
     def sent(self) -> bytes:
@@ -113,10 +126,16 @@ class Journaled(dict[str, Any]):
         return ascii_of(checked).encode("ascii")
 
 
-@keep_by_length(_KEPT_CHARS)
+_JOURNALED: BoundedCache[Journaled] = BoundedCache(_KEPT_CHARS)
+
+
 def journaled(text: str) -> Journaled:
     """Parses what the journal has; a payment that is verified is soon settled."""
-    return Journaled(text)
+    found = _JOURNALED.get(text)
+    if found is None:
+        found = Journaled(text)
+        _JOURNALED.add(text, found, len(text))
+    return found
 
 
 def sent_form(document: Mapping[str, Any]) -> bytes:
@@ -182,9 +201,10 @@ def decode_v1_payment(header: str, requirements: Mapping[str, Any]) -> PaymentPa
     return _parse(turned, version=1)
 
 
-def restore(stored: str, *, version: int = 2) -> PaymentPayload:
+def restore(stored: str, *, version: int = _RESTORED) -> PaymentPayload:
     """Return a payment from our own journal; `version` is the dialect its seeker speaks."""
-    return _parse(journaled(stored), version=version)
+    document = journaled(stored)
+    return document.payment if version == _RESTORED else _parse(document, version=version)
 
 
 def _parse(document: Mapping[str, Any], *, version: int) -> PaymentPayload:
