@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 
 from worker.core.evm import checksum_address
+from worker.payments import packed_payment
 from worker.payments.packed_payment import SentPayment, pack_response, unpack_response
-from worker.store.packed_text import common_words
+from worker.store.packed_text import common_words, pack
 from worker.x402.receipts import Settlement, settled_response
 
+SCHEMA = unpack_response("\x01\x0b", f"eip155:84532/{'0x' + '1' * 40}/{'0x' + '2' * 40}/0x3", "")
 PAYER = checksum_address("0x0061d8ba60461e97e1ffe6f14fd856884a8f78ce")
 PAY_TO = checksum_address("0x1563915e194d8cfba1943570603f7606a3115508")
 ASSET = "0x036CbD53842c5426634e7929541eC2318f3dCF7e"
@@ -100,6 +102,27 @@ def test_response_comes_back_byte_for_byte(transaction: str) -> None:
     assert len(packed) < 200 < 1_000 < len(response)
     assert unpack_response(packed, KEY, transaction) == response
     assert unpack_response(response, KEY, transaction) == response
+
+
+@pytest.mark.parametrize("transaction", [TX, "type", '"}}', "\x01", ""])
+@pytest.mark.parametrize("before", ["{", "", "\x01", "\x02x", "ünï", SCHEMA, SCHEMA[:-1], "\u2028"])
+@pytest.mark.parametrize("after", ["", "}", SCHEMA])
+def test_any_response_comes_back(before: str, transaction: str, after: str) -> None:
+    """Where its schema stands, how often, and whatever stands before it."""
+    response = f"{before}{transaction}{KEY}{SCHEMA}{after}"
+    packed = pack_response(response, KEY, transaction)
+    if response.startswith("\x01"):
+        assert packed == response  # no JSON begins like this
+    else:
+        assert unpack_response(packed, KEY, transaction) == response
+
+
+def test_usual_response_is_packed_as_a_whole_text_is() -> None:
+    """Its schema is left out first, which changes no byte of the stored form."""
+    settlement = Settlement("eip155:84532", RESOURCE["url"], PAYER, TX, 1795063909)
+    response = text(settled_response(settlement, lambda digest: b"\x12" * 65))
+    own = {packed_payment._TRANSACTION: TX, **packed_payment._words(KEY)}
+    assert pack_response(response, KEY, TX) == pack(response, own, packed_payment._IN_RESPONSES)
 
 
 def test_stored_texts_stay_readable() -> None:

@@ -17,8 +17,10 @@ _REQUIREMENTS, _NETWORK, _ASSET, _ASSET_LOWER, _PAYER, _PAYER_LOWER, _NONCE, _TR
 )
 
 
+# What every response ends with.
+_SCHEMA = f'"}}}},"schema":{json.dumps(RECEIPT_SCHEMA, separators=(",", ":"))}}}}}}}'
 _IN_RESPONSES = common_words(
-    f'"}}}},"schema":{json.dumps(RECEIPT_SCHEMA, separators=(",", ":"))}}}}}}}',
+    _SCHEMA,
     '{"success":true,"transaction":"',
     '","network":"',
     '","payer":"',
@@ -28,6 +30,7 @@ _IN_RESPONSES = common_words(
     ',"transaction":"',
     '"},"signature":"0x',
 )
+[_SCHEMA_CHAR] = [char for char, word in _IN_RESPONSES.items() if word == _SCHEMA]
 _IN_REQUESTS = common_words(
     '{"x402Version":2,',
     '"payload":{',
@@ -76,7 +79,12 @@ class SentPayment:
 
 def pack_response(response: str, key: str, transaction: str) -> str:
     """A PAYMENT-RESPONSE; the payment's key and its transaction are fields of their own."""
-    return pack(response, {_TRANSACTION: transaction, **_words(key)}, _IN_RESPONSES)
+    # The schema, most of it and with none of the other words, is searched for none.
+    rest = response.removesuffix(_SCHEMA)
+    packed = pack(rest, {_TRANSACTION: transaction, **_words(key)}, _IN_RESPONSES)
+    if packed is rest:
+        return response
+    return packed + _SCHEMA_CHAR if len(rest) < len(response) else packed
 
 
 def unpack_response(response: str, key: str, transaction: str) -> str:
