@@ -74,6 +74,16 @@ def test_asking_leaves_nothing_in_the_store(paid_worker: PaidWorker) -> None:
     assert names() == before
 
 
+def test_receipt_names_the_address_of_the_purchase(paid_worker: PaidWorker) -> None:
+    """Also for a V1 client, whose payments cannot name it."""
+    plain = buyer(paid_worker)
+    signed = decoded(plain.sign(BODY))["payload"]
+    payment = {"x402Version": 1, "scheme": "exact", "network": "base-sepolia", "payload": signed}
+    answer = plain.ask(BODY, X_PAYMENT=encoded(payment))
+    assert answer.status == 200
+    assert answer.json["receipt"]["payload"]["resourceUrl"].endswith("/buy/echo")
+
+
 def test_a_payment_buys_the_result(paid_worker: PaidWorker) -> None:
     """The response has the output, a receipt for this URL and the task's token; the wallet paid once."""
     plain = buyer(paid_worker)
