@@ -546,7 +546,7 @@ def test_headers_of_a_stored_outcome_are_those_of_its_document(outcome: dict[str
     """The V1 header is changed in the text, and only where the encoder would change it."""
     text = json.dumps(outcome, separators=(",", ":"))
     expected = {**response_headers(outcome), **response_headers(outcome, version=1)}
-    assert stored_response_headers(text, outcome) == expected
+    assert stored_response_headers(text, str(outcome.get("network", ""))) == expected
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,7 @@ class Deliverables:
 
     def _value(self, execution: Execution) -> tuple[Any, FileRef] | None:
         """The text or JSON value, and a description of the file that it is offered as."""
-        ref = execution.result.get("value_ref")
-        if not execution.output and not ref:
+        if not execution.output and not execution.result.get("value_ref"):
             return None
         content = self.executions.output(execution)
         raw = _bytes(content)

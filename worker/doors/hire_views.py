@@ -21,7 +21,7 @@ from worker.hiring.task import PaymentRequired, Task
 from worker.payments.payment import PaymentState
 from worker.x402.headers import stored_response_headers
 from worker.x402.networks import Network
-from worker.x402.receipts import pending_response
+from worker.x402.receipts import pending_response, without_schema
 
 _FAILED_STATUS = {
     "INVALID_INPUT": 422,
@@ -202,7 +202,7 @@ def payment_headers(task: Task, network: Network) -> dict[str, str]:
     """Headers about a payment that settled or may have settled."""
     paid = task.money.payment(task.money.paid)
     if paid is not None and paid.response:
-        return stored_response_headers(paid.response, _outcome(paid.response))
+        return stored_response_headers(paid.response, str(_outcome(paid.response).get("network", "")))
     current = task.money.payment()
     if current is not None and current.state in (PaymentState.UNKNOWN, PaymentState.SETTLING):
         pending = pending_response(network.caip2, current.payer, current.pending or None)
@@ -212,8 +212,8 @@ def payment_headers(task: Task, network: Network) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _outcome(response: str) -> Mapping[str, Any]:
-    """A stored PAYMENT-RESPONSE, which an answer needs in its body and its headers."""
-    outcome: dict[str, Any] = json.loads(response)
+    """A stored PAYMENT-RESPONSE, whose receipt and network an answer needs."""
+    outcome: dict[str, Any] = json.loads(without_schema(response))
     return outcome
 
 

@@ -11,6 +11,7 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from worker.core.ids import event_id
@@ -135,5 +136,11 @@ def one_line(data: str) -> str:
 
 def iso(at_us: int) -> str:
     """Formats as RFC 3339 in UTC, with microseconds."""
-    moment = datetime.fromtimestamp(at_us // 1_000_000, UTC)
-    return f"{moment.isoformat()[:19]}.{at_us % 1_000_000:06d}Z"
+    second, left = divmod(at_us, 1_000_000)
+    return f"{_to_second(second)}.{left:06d}Z"
+
+
+# Most times that are shown have just been, and many of one second.
+@lru_cache(maxsize=256)
+def _to_second(at: int) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()[:19]

@@ -65,12 +65,12 @@ def required_header(document: Mapping[str, Any], smaller: Sequence[Reduction] = 
     return _bounded(value, PAYMENT_REQUIRED)
 
 
-def stored_response_headers(text: str, document: Mapping[str, Any]) -> dict[str, str]:
-    """Return both headers for an outcome whose compact ASCII JSON is stored."""
+def stored_response_headers(text: str, network: str) -> dict[str, str]:
+    """Return both headers for an outcome whose compact ASCII JSON is stored; it names this network."""
     found = {PAYMENT_RESPONSE: _bounded(_base64(text), PAYMENT_RESPONSE)}
-    legacy = _legacy_text(text, str(document.get("network", "")))
+    legacy = _legacy_text(text, network)
     if legacy is None:
-        return found | response_headers(document, version=1)
+        return found | response_headers(json.loads(text), version=1)
     return found | {X_PAYMENT_RESPONSE: _bounded(_base64(legacy), X_PAYMENT_RESPONSE)}
 
 

@@ -73,7 +73,8 @@ RECEIPT_SCHEMA = {
 }
 
 
-_SCHEMA = f',"schema":{ascii_of(RECEIPT_SCHEMA)}'
+# Behind the schema three objects end: the receipt's extension, all extensions and the response.
+_SCHEMA_END = f',"schema":{ascii_of(RECEIPT_SCHEMA)}}}}}}}'
 
 
 class RefundReason(StrEnum):
@@ -157,8 +158,12 @@ def settled_response(settlement: Settlement, sign: Sign) -> dict[str, Any]:
 def settled_text(settlement: Settlement, sign: Sign) -> str:
     """Return the same as JSON. The schema, which is most of it, never changes."""
     text = ascii_of(_settled(settlement, {"info": {"receipt": sign_receipt(settlement, sign)}}))
-    # Behind `info` three objects end: the receipt's extension, all extensions and the response.
-    return f"{text[:-3]}{_SCHEMA}}}}}}}"
+    return f"{text[:-3]}{_SCHEMA_END}"
+
+
+def without_schema(response: str) -> str:
+    """A stored PAYMENT-RESPONSE as JSON with a third of the text, if `settled_text` made it."""
+    return f"{response[: -len(_SCHEMA_END)]}}}}}}}" if response.endswith(_SCHEMA_END) else response
 
 
 def _settled(settlement: Settlement, receipt: Mapping[str, Any]) -> dict[str, Any]:
