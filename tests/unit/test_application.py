@@ -129,3 +129,13 @@ def test_no_header_has_a_line_break(text: str) -> None:
     for change in (answer.headers.add, answer.headers.set, answer.headers.setdefault):
         with pytest.raises(ValueError, match="newline"):
             change("A", text)
+
+
+@pytest.mark.parametrize("name", ["ETag", "etag", "X-New"])
+def test_headers_that_an_answer_has_are_kept(name: str) -> None:
+    """As in Flask's answers, in whatever case they are written."""
+    answer, plain = JsonAnswer(b"{}", 200, {"ETag": "1"}), Response(b"{}", headers={"ETag": "1"})
+    assert answer.headers.setdefault(name, "2") == plain.headers.setdefault(name, "2")
+    assert answer.headers.getlist(name) == plain.headers.getlist(name)
+    with pytest.raises(ValueError, match="newline"):
+        answer.headers.setdefault("X-Other", "a\nb")

@@ -79,6 +79,14 @@ class _Headers(Headers):
         else:
             self._list.append((key, value))
 
+    def setdefault(self, key: str, default: Any) -> str:
+        wanted = key.lower()
+        for name, found in self._list:
+            if name.lower() == wanted:
+                return found
+        self.add(key, default)
+        return str(default)
+
 
 class JsonAnswer(Response):
     """JSON in one piece. Its headers are sent as they are, not copied and checked once more."""
