@@ -1,6 +1,10 @@
 -- Hooks of an engine without payments: nothing is sold, so they do nothing.
 
+local function money_before() return {} end
+
 local function money_may_begin() return true end
+
+local function money_known() return {} end
 
 local function money_settles() return false end
 

@@ -11,11 +11,19 @@ local function holds(fence, at)
   return state == 'running' and held == fence and tonumber(until_) >= at and not sealed_by
 end
 
+-- The size of the log in bytes with these events, or nil if that would exceed a limit; and its length without them.
+-- `before`: its size without them, as stored.
+local function room(before, events, bytes, most_events, most_bytes)
+  local size, length = (before or 0) + bytes, redis.call('LLEN', LOG)
+  if length + events > tonumber(most_events) or size > tonumber(most_bytes) then return nil, length end
+  return whole(size), length
+end
+
 -- Reserves log space for these events and bytes; false if that would exceed a limit.
 local function fits(events, bytes, most_events, most_bytes)
-  local size = tonumber(redis.call('HGET', RECORD, 'log_bytes') or 0) + bytes
-  if redis.call('LLEN', LOG) + events > tonumber(most_events) or size > tonumber(most_bytes) then return false end
-  redis.call('HSET', RECORD, 'log_bytes', whole(size))
+  local size = room(redis.call('HGET', RECORD, 'log_bytes'), events, bytes, most_events, most_bytes)
+  if not size then return false end
+  redis.call('HSET', RECORD, 'log_bytes', size)
   return true
 end
 
@@ -50,6 +58,12 @@ end
 -- Appends an event; returns its sequence.
 local function emit(...) return redis.call('RPUSH', LOG, event(...)) end
 
+-- The same, after another one, made by event(), if there is one.
+local function emit_after(other, ...)
+  if not other then return emit(...) end
+  return redis.call('RPUSH', LOG, other, event(...))
+end
+
 local function wake() redis.call('PUBLISH', LOG, '') end
 
 -- Tells requests that wait for the execution what they must do: 'settle' it, or 'look' at its record. They are woken
@@ -65,22 +79,25 @@ local function count(name, label, value)
   redis.call('HINCRBY', STATS, name .. '{' .. label .. '="' .. value .. '"}', 1)
 end
 
--- Counts a time (us) in a histogram of /metrics, by what it was spent on; further arguments are stored with it in
--- STATS.
+-- Counts a time (us) in a histogram of /metrics, by what it was spent on. Further arguments are fields of STATS with a
+-- moving average of such times, in which the latest weighs a fifth.
 local LATENCIES = {5e3, 25e3, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7, 3e7, 6e7, 3e8, 18e8}
 
 local function observe(name, of, took, limits, ...)
   took = math.max(0, took)
-  local fields, added = {name .. ' count ' .. of, name .. ' us ' .. of}, {1, took, 1}
+  local fields = {...}
+  local means, sums = #fields, {}
+  fields[means + 1], fields[means + 2] = name .. ' count ' .. of, name .. ' us ' .. of
   for _, limit in ipairs(limits or LATENCIES) do
     if took <= limit then
-      fields[3] = name .. ' le ' .. whole(limit) .. ' ' .. of
+      fields[means + 3] = name .. ' le ' .. whole(limit) .. ' ' .. of
       break
     end
   end
-  local sums = {...}
   for i, before in ipairs(redis.call('HMGET', STATS, unpack(fields))) do
-    sums[#sums + 1], sums[#sums + 2] = fields[i], whole((before or 0) + added[i])
+    local sum = (before or 0) + (i == means + 2 and took or 1)
+    if i <= means then sum = before and before * 0.8 + took * 0.2 or took end
+    sums[2 * i - 1], sums[2 * i] = fields[i], whole(sum)
   end
   redis.call('HSET', STATS, unpack(sums))
 end
@@ -112,13 +129,14 @@ local function open_steps()
   return steps
 end
 
--- Records a step's outcome and removes its deadline.
-local function close_step(id, step, status)
-  local open = {}
-  for _, other in ipairs(open_steps()) do
-    if other ~= step then open[#open + 1] = other end
+-- Records a step's outcome and removes its deadline. `open`: the steps without an outcome as stored, if they have been
+-- read; further arguments are stored with it in STEPS.
+local function close_step(id, step, status, open, ...)
+  local left = {}
+  for other in string.gmatch(open or redis.call('HGET', STEPS, 'open') or '', '%S+') do
+    if other ~= step then left[#left + 1] = other end
   end
-  redis.call('HSET', STEPS, step .. ' status', status, 'open', table.concat(open, ' '))
+  redis.call('HSET', STEPS, step .. ' status', status, 'open', table.concat(left, ' '), ...)
   redis.call('ZREM', STEP_DEADLINES, id .. ' ' .. step)
 end
 
@@ -128,70 +146,74 @@ local function cancel_steps(id, at, reason, correlation)
   if #open == 0 then return end
   -- The remote agent is notified of these steps later.
   redis.call('HSET', STEPS, 'cut', table.concat(open, ' ') .. ' ' .. (redis.call('HGET', STEPS, 'cut') or ''))
-  for _, step in ipairs(open) do
-    close_step(id, step, 'cancelled')
+  for i, step in ipairs(open) do
+    close_step(id, step, 'cancelled', table.concat(open, ' ', i))
     emit(at, 'step.cancelled', '{"reason":' .. quoted(reason) .. '}', step, 0, correlation)
   end
 end
 
--- Whether work remains after the end (an agent to notify, jobs to take back); a timer triggers it.
-local function loose_ends(lane) return lane == 'remote' or redis.call('HEXISTS', STEPS, 'jobs') == 1 end
+-- What `finish` must know of an execution; a caller that has read it already passes it on.
+local function ending()
+  local lane, contract, created, asker = unpack(get('lane', 'contract', 'created', 'asker'))
+  return {lane = lane, contract = contract, created = created, asker = asker}
+end
 
 -- Ends an execution; the terminal event is the last in its log, whose length is returned. `why` names a refund
--- condition.
-local function finish(id, at, from, to, payload, correlation, why)
-  local lane, contract, created, asker = unpack(get('lane', 'contract', 'created', 'asker'))
-  redis.call('ZREM', LEASES, id)
-  redis.call('ZREM', QUEUED, id)
-  if loose_ends(lane) then redis.call('ZADD', TIMERS, whole(at), id) else redis.call('ZREM', TIMERS, id) end
+-- condition. `of` may have more than ending() reads: `sealed` and `told`, when its remote agent knows of the end;
+-- `money`, what money_known() has returned; `event`, which precedes the last one. Further arguments are stored in
+-- RECORD.
+local function finish(id, at, from, to, payload, correlation, why, of, ...)
+  of = of or ending()
+  -- Only running work has a lease, until it is sealed, and only pending work is queued.
+  if from == 'running' and not of.sealed then redis.call('ZREM', LEASES, id) end
+  if from == 'pending' then redis.call('ZREM', QUEUED, id) end
+  -- If work remains after the end (an agent to notify, jobs to take back), a timer triggers it.
+  if redis.call('HEXISTS', STEPS, 'jobs') == 1 or (of.lane == 'remote' and not of.told) then
+    redis.call('ZADD', TIMERS, whole(at), id)
+  else
+    redis.call('ZREM', TIMERS, id)
+  end
   redis.call('ZREM', DEADLINES, id)
   redis.call('ZADD', ENDED, whole(at), id)
-  money_ended(id, at, to, why or 'no_response')
-  move_from(created, id, from, to, at, 'phase', 'done', 'ended', whole(at), 'lease', '0')
-  local length = emit(at, 'execution.' .. to, payload, nil, correlation, correlation)
+  money_ended(id, at, to, why or 'no_response', of.money or money_known())
+  move_from(of.created, id, from, to, at, 'phase', 'done', 'ended', whole(at), 'lease', '0', ...)
+  local length = emit_after(of.event, at, 'execution.' .. to, payload, nil, correlation, correlation)
   count('worker_executions_total', 'status', to)
   wake()
-  tell_both('look', id, asker)
-  local dropped = {'asker'}
-  if to == 'completed' and contract then
-    -- Bought work is kept long, and nothing runs it again.
-    dropped = {'asker', 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency', 'sla_by',
-      'log_bytes', 'write', 'error', 'lease'}
-    -- A remote agent may still ask under its session.
-    if lane ~= 'remote' then dropped[#dropped + 1] = 'session' end
+  tell_both('look', id, of.asker)
+  if to == 'completed' and of.contract then
+    -- Bought work is kept long, and nothing runs it again. A remote agent may still ask under its session.
+    local dropped = {'asker', 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency',
+      'sla_by', 'log_bytes', 'write', 'error', 'lease'}
+    if of.lane ~= 'remote' then dropped[#dropped + 1] = 'session' end
+    redis.call('HDEL', RECORD, unpack(dropped))
+  elseif of.asker then
+    redis.call('HDEL', RECORD, 'asker')
   end
-  redis.call('HDEL', RECORD, unpack(dropped))
   return length
 end
 
--- The moving average of run times; the latest run weighs a fifth.
-local function average(mean, took) return whole(mean and mean * 0.8 + took * 0.2 or took) end
-
--- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on.
-local function seal_work(id, at, by, outcome, work, correlation, grace)
-  local agent, lane, started, contract, version, asker =
-    unpack(get('agent', 'lane', 'started', 'contract', 'version', 'asker'))
-  local mean, lane_mean = unpack(redis.call('HMGET', STATS, 'mean_us ' .. agent, 'lane_us ' .. lane))
+-- Seals finished work. Without a payment to settle it is unsealed at once; else only money decides from here on. `of`:
+-- what `finish` must know, and agent, start and version of the work.
+local function seal_work(id, at, by, outcome, work, correlation, grace, of)
+  of.money = money_known()
   cancel_steps(id, at, 'execution ended', correlation)
   -- Names that we do not offer are not measured.
-  if contract or version then
-    local took = at - tonumber(started)
-    observe('run', agent, took, nil, 'mean_us ' .. agent, average(mean, took),
-      'lane_us ' .. lane, average(lane_mean, took))
+  if of.contract or of.version then
+    observe('run', of.agent, at - tonumber(of.started), nil, 'mean_us ' .. of.agent, 'lane_us ' .. of.lane)
   end
   local sealed = {'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error}
-  if outcome == 'completed' and money_settles(id, at, grace) then
+  if outcome == 'completed' and money_settles(id, at, grace, of.money) then
     redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),
       'sealed', whole(at), unpack(sealed))
     redis.call('ZREM', LEASES, id)
     redis.call('ZREM', DEADLINES, id)
-    emit(at, 'execution.sealed', '{}')
+    emit_after(of.event, at, 'execution.sealed', '{}')
     wake()
-    tell_both('settle', id, asker)
+    tell_both('settle', id, of.asker)
     return 'settling'
   end
-  redis.call('HSET', RECORD, unpack(sealed))
-  finish(id, at, 'running', outcome, work.payload, correlation, work.condition)
+  finish(id, at, 'running', outcome, work.payload, correlation, work.condition, of, unpack(sealed))
   return 'ok'
 end
 
@@ -228,17 +250,18 @@ end
 -- Grants the lease on a pending execution: a new fence, and one attempt used. Does not start work that could no
 -- longer be settled. Returns time, field, value, ...; nil if it may not begin.
 local function grant(id, lease, worker, session)
-  local state, phase, due, ends_by, limit, sla_by, lane, fence, attempt, started, created, hooks =
+  local state, phase, due, latest, limit, sla_by, lane, fence, attempt, started, created, hooks, margin =
     unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane', 'fence', 'attempt', 'first_started',
-      'created', 'hooks'))
+      'created', 'hooks', 'settle_margin'))
+  local money = money_before()
   local at = now()
   if state ~= 'pending' then
     redis.call('ZREM', QUEUED, id)
     return
   end
-  ends_by = math.min(tonumber(ends_by), tonumber(sla_by or ends_by))
+  local ends_by = math.min(tonumber(latest), tonumber(sla_by or latest))
   if phase ~= 'working' or tonumber(due or 0) > at or ends_by <= at then return end
-  if not money_may_begin(id, at) then
+  if not money_may_begin(id, at, money, limit, sla_by, margin, latest) then
     redis.call('ZREM', QUEUED, id)
     return
   end

@@ -18,9 +18,12 @@
 --   ok
 --   settling
 --   lost
-local state, held, until_, sealed_by, phase = unpack(get('state', 'fence', 'lease', 'sealed_by', 'phase'))
+local state, held, until_, sealed_by, phase, lane, contract, created, asker, agent, started, version = unpack(get(
+  'state', 'fence', 'lease', 'sealed_by', 'phase', 'lane', 'contract', 'created', 'asker', 'agent', 'started', 'version'))
 if sealed_by == fence then return phase == 'done' and 'ok' or 'settling' end
 local at = now()
 if state ~= 'running' or held ~= fence or tonumber(until_) < at then return 'lost' end
 local work = {output = output, result = result, error = problem, payload = payload, condition = condition}
-return seal_work(id, at, fence, outcome, work, 0, grace)
+local of = {lane = lane, contract = contract, created = created, asker = asker, agent = agent, started = started,
+  version = version}
+return seal_work(id, at, fence, outcome, work, 0, grace, of)

@@ -19,8 +19,8 @@
 local try = tonumber(tried)
 local at = now()
 if not holds(fence, at) then return {'lost'} end
-local status, attempt, attempts, timeout = unpack(redis.call('HMGET', STEPS,
-  step .. ' status', step .. ' attempt', step .. ' attempts', step .. ' timeout'))
+local status, attempt, attempts, timeout, open = unpack(redis.call('HMGET', STEPS,
+  step .. ' status', step .. ' attempt', step .. ' attempts', step .. ' timeout', 'open'))
 if status == outcome then return {'ok'} end
 if status ~= 'pending' then return {'lost'} end
 if outcome == 'retry' then
@@ -35,8 +35,7 @@ if outcome == 'retry' then
   return {'again', whole(try + 1)}
 end
 redis.call('HINCRBY', RECORD, 'log_bytes', #payload)
-redis.call('HSET', STEPS, step .. ' value', value)
-close_step(id, step, outcome)
+close_step(id, step, outcome, open, step .. ' value', value)
 emit(at, outcome == 'succeeded' and 'step.completed' or 'step.failed', payload, step)
 wake()
 return {'ok'}

@@ -13,22 +13,24 @@ local function verify_again(id, at, number, state, verified, payer, amount)
   return true
 end
 
--- Whether an attempt may begin now. Unpaid work begins only if it could be settled after a full run: before the
+-- What money_may_begin() must know of the money.
+local function money_before()
+  return {current_payment('valid_before', 'state', 'verified', 'payer', 'amount')}
+end
+
+-- Whether an attempt may begin now, with limits as the record has them. Unpaid work begins only if it could be settled after a full run: before the
 -- deadline, and before its authorization ends. Otherwise it waits for another payment or, if none would help, counts
 -- as late: expire.lua ends it with the next tick. A payment that was verified long ago is verified again first; the
 -- work then returns to the front of its queue.
-local function money_may_begin(id, at)
-  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+local function money_may_begin(id, at, money, limit, sla_by, margin, ends_by)
+  local number, paid, _, valid_before, state, verified, payer, amount = unpack(money)
   if not number or paid then return true end
-  local limit, sla_by, margin, ends_by = unpack(get('run_limit', 'sla_by', 'settle_margin', 'ends_by'))
   local settled_by = math.min(at + tonumber(limit), tonumber(sla_by or 'inf')) + tonumber(margin or 0)
   if settled_by > tonumber(ends_by) then
     redis.call('HSET', RECORD, 'ends_by', whole(at))
     redis.call('ZADD', DEADLINES, whole(at), id)
     return false
   end
-  local valid_before, state, verified, payer, amount =
-    paid_with(number, 'valid_before', 'state', 'verified', 'payer', 'amount')
   if settled_by > tonumber(valid_before) * 1e6 then
     let_go(id, at, number)
     return false
@@ -36,18 +38,21 @@ local function money_may_begin(id, at)
   return not verify_again(id, at, number, state, verified, payer, amount)
 end
 
+-- What the hooks of a seal and an end must know of the money.
+local function money_known() return redis.call('HMGET', MONEY, 'current', 'paid', 'fee', 'fee_wallet') end
+
 -- Whether a settlement still to come pays for the sealed work; the settler of a waiting request goes first, for up to
 -- `grace` (us).
-local function money_settles(id, at, grace)
-  local number, paid = unpack(redis.call('HMGET', MONEY, 'current', 'paid'))
+local function money_settles(id, at, grace, money)
+  local number, paid = unpack(money)
   if not number or paid then return false end
   redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(grace)), id)
   return true
 end
 
 -- Applies the effects of an execution's end to its money.
-local function money_ended(id, at, to, why)
-  local number, paid, fee, wallet = unpack(redis.call('HMGET', MONEY, 'current', 'paid', 'fee', 'fee_wallet'))
+local function money_ended(id, at, to, why, money)
+  local number, paid, fee, wallet = unpack(money)
   if not number then return end
   -- A payment that has settled is no longer followed.
   local state = number == paid and 'settled' or paid_with(number, 'state')

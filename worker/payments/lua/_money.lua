@@ -7,6 +7,16 @@ local function paid_with(number, ...)
   return unpack(redis.call('HMGET', MONEY, unpack(names)))
 end
 
+-- The current payment's number, that of the one that has paid, the contract, and fields of the current payment. Most
+-- executions have one payment: its fields are read with its number.
+local function current_payment(...)
+  local names = {'current', 'paid', 'contract', ...}
+  for i = 4, #names do names[i] = '1 ' .. names[i] end
+  local found = redis.call('HMGET', MONEY, unpack(names))
+  if not found[1] or found[1] == '1' then return unpack(found) end
+  return found[1], found[2], found[3], paid_with(found[1], ...)
+end
+
 -- The delay before the nth repetition of a call; the last in the list applies to all later ones.
 local function nth_delay(delay_list, n)
   local delays = {}

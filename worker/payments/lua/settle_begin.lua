@@ -16,13 +16,12 @@
 --   busy  another call is open, it is too early, or a refusal waits for a caller that can look at the chain
 --   no    state
 local lease = tonumber(lease)
-local number, contract = unpack(redis.call('HMGET', MONEY, 'current', 'contract'))
+local number, _, contract, state, held, holder, payload, requirements, payer, unknown, amount, again, maybe, refusal, refused,
+  named, calls, hooks = current_payment('state', 'lease', 'token', 'payload', 'requirements', 'payer', 'unknown',
+    'amount', 'again', 'maybe', 'refusal', 'refused_at', 'hash', 'calls', 'hooks')
 local phase = redis.call('HGET', RECORD, 'phase')
 local at = now()
 if not number then return {'no', 'none'} end
-local state, held, holder, payload, requirements, payer, unknown, amount, again, maybe, refusal, refused, named, calls,
-  hooks = paid_with(number, 'state', 'lease', 'token', 'payload', 'requirements', 'payer', 'unknown', 'amount', 'again',
-    'maybe', 'refusal', 'refused_at', 'hash', 'calls', 'hooks')
 local wanted = state == 'settling' or state == 'unknown' or (state == 'verified' and phase == 'settling')
 if not wanted then return {'no', state} end
 if tonumber(held or 0) > at and holder ~= token then return {'busy'} end

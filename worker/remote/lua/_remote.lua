@@ -17,7 +17,11 @@ end
 -- Puts a message into a living connection's mailbox. A full mailbox is not trimmed: the connection ends. The message
 -- is published with its place, so that its process need not read it.
 local function post(epoch, key, at, most, message)
-  if not alive(epoch, at) then return false end
+  return alive(epoch, at) and post_living(epoch, key, most, message)
+end
+
+-- The same, for a connection that is known to live.
+local function post_living(epoch, key, most, message)
   local length = redis.call('RPUSH', key, message)
   if length > tonumber(most) then
     cut(epoch, key)
@@ -119,10 +123,11 @@ end
 local BUCKETS = {5e3, 1e4, 25e3, 5e4, 1e5, 25e4, 5e5, 1e6, 25e5, 5e6, 1e7}
 local MOST_TOOLS = 200
 
-local function time_step(step, at)
-  local tool, created = unpack(redis.call('HMGET', STEPS, step .. ' tool', step .. ' created'))
-  if redis.call('HEXISTS', STATS, 'step count ' .. tool) == 0
-      and redis.call('HINCRBY', STATS, 'step tools', 1) > MOST_TOOLS then
+local function timed(tool) return redis.call('HEXISTS', STATS, 'step count ' .. tool) == 1 end
+
+-- `known`: what timed() returned.
+local function time_step(tool, created, at, known)
+  if not known and redis.call('HINCRBY', STATS, 'step tools', 1) > MOST_TOOLS then
     redis.call('HINCRBY', STATS, 'step tools', -1)
     tool = '(other)'
   end
@@ -144,16 +149,20 @@ local function goes_on(no)
   return not no or (no[1] == 'blocked' and no[2] == 'approval')
 end
 
--- Why a session may not act, or nil. `caller` is the only agent that the caller may act for, or ''.
-local function refusal(session, caller, at)
-  local state, held, epoch, agent, sealed_by, on = unpack(get('state', 'session', 'epoch', 'agent', 'sealed_by',
-    'blocked_on'))
+local function refused(session, caller, at, state, held, epoch, agent, sealed_by, on)
   if not state or held ~= session or session == '' then return {'unknown'} end
   if caller ~= '' and caller ~= agent then return {'foreign'} end
   if not alive(epoch, at) then return {'expired'} end
   if TERMINAL[state] then return {'terminal', state} end
   if sealed_by then return {'sealed'} end
   if state == 'blocked' then return {'blocked', on} end
+end
+
+-- Why a session may not act, or nil. `caller` is the only agent that the caller may act for, or ''. Then the session's
+-- connection, and further fields of the record, as they are named.
+local function refusal(session, caller, at, ...)
+  local record = get('state', 'session', 'epoch', 'agent', 'sealed_by', 'blocked_on', ...)
+  return refused(session, caller, at, unpack(record, 1, 6)), record[3], unpack(record, 7)
 end
 
 -- An intent with a key is answered once: within this session the same key gets the first answer again. `no`: why the

@@ -25,8 +25,11 @@
 --   gone
 local epoch, at = epoch_of(member), now()
 local consumer = string.sub(member, 1, -38)
-local state, phase, due, ends_by, limit, sla_by, before, told =
-  unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'worker', 'told'))
+local state, phase, due, latest, limit, sla_by, before, told, fence, attempt, first_started, created, hooks, margin =
+  unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'worker', 'told', 'fence', 'attempt',
+    'first_started', 'created', 'hooks', 'settle_margin'))
+local money, consumers = money_before(), redis.call('ZRANGE', CONSUMERS, 0, 1)
+local last, mails = redis.call('HGET', TURNS, turn_of), redis.call('LLEN', MAIL)
 if (state ~= 'pending' and not unclaimed()) or phase ~= 'working' then
   redis.call('ZREM', WAITING, id)
   return {'gone'}
@@ -35,30 +38,34 @@ if redis.call('ZRANGE', WAITING, 0, 0)[1] ~= id then return {'not_first'} end
 if state == 'running' then
   if not alive(epoch, at) then return {'lost'} end
   claim_back(id, at)
+  attempt = attempt - 1
   wake()
 end
-ends_by = math.min(tonumber(ends_by), tonumber(sla_by or 'inf'))
+local ends_by = math.min(tonumber(latest), tonumber(sla_by or 'inf'))
 if tonumber(due or 0) > at or ends_by <= at then
   redis.call('ZREM', WAITING, id)
   redis.call('ZADD', TIMERS, whole(math.max(at, tonumber(due or 0))), id)
   return {'gone'}
 end
 -- Do not start work that could no longer be settled afterwards.
-if not money_may_begin(id, at) then
+if not money_may_begin(id, at, money, limit, sla_by, margin, latest) then
   redis.call('ZREM', WAITING, id)
   return {'gone'}
 end
+local function lives(other) return alive(epoch_of(other), at) end
 local function next_turn(last)
-  return next_after(CONSUMERS, last, function(other) return alive(epoch_of(other), at) end)
+  local only = not consumers[2] and consumers[1]
+  if only then return lives(only) and only or nil end
+  return next_after(CONSUMERS, last, lives)
 end
 
 if guess == '1' then
-  if next_turn(redis.call('HGET', TURNS, turn_of)) ~= member then return {'turn'} end
+  if next_turn(last) ~= member then return {'turn'} end
 elseif not alive(epoch, at) or not redis.call('ZSCORE', CONSUMERS, member) then
   return {'lost'}
 end
 -- Work fills at most half of a mailbox: the rest is for news about it, which cannot wait for space.
-if redis.call('LLEN', MAIL) * 2 >= tonumber(most) then
+if mails * 2 >= tonumber(most) then
   redis.call('HSET', TURNS, turn_of, member)
   return {'full'}
 end
@@ -73,14 +80,13 @@ if before == consumer and told ~= epoch then
   return {'later'}
 end
 local message = message ~= '' and message or '@assigned ' .. id .. ' ' .. session
-if not post(epoch, MAIL, at, most, message) then return {'lost'} end
+if not post_living(epoch, MAIL, most, message) then return {'lost'} end
 local run_until = whole(math.min(at + tonumber(limit), ends_by))
-local fence, attempt, first_started, created = unpack(get('fence', 'attempt', 'first_started', 'created'))
 move_from(created, id, 'pending', 'running', at, 'fence', whole(fence + 1), 'attempt', whole(attempt + 1),
   'lease', run_until, 'started', whole(at), 'first_started', first_started or whole(at), 'run_until', run_until,
   'worker', consumer, 'session', session, 'epoch', epoch)
-redis.call('HDEL', STEPS, 'cut')
-if redis.call('HSTRLEN', RECORD, 'hooks') > 0 then redis.call('ZADD', HOOKED, whole(at), id) end
+if fence ~= '0' then redis.call('HDEL', STEPS, 'cut') end
+if (hooks or '') ~= '' then redis.call('ZADD', HOOKED, whole(at), id) end
 redis.call('ZREM', WAITING, id)
 redis.call('ZREM', QUEUED, id)
 redis.call('ZREM', TIMERS, id)
@@ -89,5 +95,5 @@ redis.call('HSET', HELD, id, session)
 redis.call('HSET', TURNS, turn_of, member)
 emit(at, 'execution.started', '{"session_id":' .. quoted(session) .. ',"consumer_id":' .. name .. '}')
 wake()
-local alone = guess ~= '1' or redis.call('ZCARD', CONSUMERS) == 1
+local alone = guess ~= '1' or not consumers[2]
 return {'assigned', whole(at), redis.call('ZCARD', WAITING), alone and member or next_turn(member)}

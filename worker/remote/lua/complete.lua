@@ -33,27 +33,30 @@
 --   sealed
 --   blocked   what for
 local at = now()
-local no = refusal(session, caller, at)
+local no, _, lane, contract, created, asker, agent, started, version = refusal(session, caller, at, 'lane', 'contract',
+  'created', 'asker', 'agent', 'started', 'version')
 local before = answered(no, key, digest)
 if before then return before end
 -- An agent that gives up while an approval is pending cancels all its steps.
 local gives_up = no and outcome == 'failed' and goes_on(no)
 if no and not gives_up then return no end
 if not gives_up and string.find(redis.call('HGET', STEPS, 'open') or '', '%S') then return {'steps'} end
-if outcome == 'completed' and checked ~= '1' then
-  local contract, version = unpack(get('contract', 'version'))
-  if contract or version then return {'check'} end
-end
+if outcome == 'completed' and checked ~= '1' and (contract or version) then return {'check'} end
+-- It is written with the event that follows, unless steps are cancelled before that.
+local intent = redis.call('LLEN', LOG) + 1
+local of = {lane = lane, contract = contract, created = created, asker = asker, agent = agent, started = started,
+  version = version, told = true, event = event(at, 'intent.accepted', accepted)}
 answer(key, digest, response)
-local intent = emit(at, 'intent.accepted', accepted)
 if gives_up then
+  redis.call('RPUSH', LOG, of.event)
+  of.event = nil
   redis.call('HDEL', RECORD, 'blocked_on', 'ref', 'left')
   move(id, 'blocked', 'running', at)
 end
 count_intent(outcome == 'completed' and 'complete' or 'fail', 'accepted')
 local work = {output = output, result = result, error = problem, payload = payload, condition = condition}
-seal_work(id, at, session, outcome, work, intent, grace)
+local sealed = seal_work(id, at, session, outcome, work, intent, grace, of)
 redis.call('HDEL', HELD, id)
 -- The agent already knows; unless jobs are left, no cleanup is needed.
-if redis.call('HEXISTS', STEPS, 'jobs') == 0 then redis.call('ZREM', TIMERS, id) end
+if sealed == 'settling' and redis.call('HEXISTS', STEPS, 'jobs') == 0 then redis.call('ZREM', TIMERS, id) end
 return {'new', response}

@@ -39,32 +39,36 @@
 --   blocked   what for
 local remote = runner == '1'
 local at = now()
-local no = refusal(session, caller, at)
+local no, _, log_bytes = refusal(session, caller, at, 'log_bytes')
 local before = answered(no, key, digest)
 if before then return before end
 if not goes_on(no) then return no end
-if redis.call('HEXISTS', STEPS, step .. ' status') == 1 then return {'new', response, ''} end
+local made, open, steps = unpack(redis.call('HMGET', STEPS, step .. ' status', 'open', 'count'))
+if made then return {'new', response, ''} end
 -- Do not ask again about a call that was denied while no agent was connected.
 local denied = decision == 'ask' and redis.call('HGET', STEPS, 'denied ' .. approval)
-if denied then
-  redis.call('HDEL', STEPS, 'denied ' .. approval)
-  return {'denied', denied}
-end
 local deadline = at + tonumber(timeout)
 -- Do not ask again about a call that was approved while no agent was connected.
 local granted = decision == 'ask' and tonumber(redis.call('HGET', STEPS, approval) or 0) > 0
 local asks = decision == 'ask' and not granted
 local bytes = #created + (asks and #required + #blocked or #accepted)
-if not fits(3, bytes, most_events, most_bytes) then return {'full'} end
+local size, length = room(log_bytes, 3, bytes, most_events, most_bytes)
+if denied then
+  redis.call('HDEL', STEPS, 'denied ' .. approval)
+  return {'denied', denied}
+end
+if not size then return {'full'} end
+redis.call('HSET', RECORD, 'log_bytes', size)
 if granted then redis.call('HINCRBY', STEPS, approval, -1) end
+local facts = {}
+if remote then facts = {step .. ' remote', '1'} end
+-- Short arguments of a tool that the agent runs itself are included in step.created.
+if remote or string.sub(arguments, 1, 1) == '@' then
+  facts[#facts + 1], facts[#facts + 2] = step .. ' args', arguments
+end
 redis.call('HSET', STEPS, step .. ' tool', tool, step .. ' status', 'pending', step .. ' attempt', '1',
   step .. ' attempts', attempts, step .. ' created', whole(at), step .. ' kept', approval,
-  step .. ' timeout', timeout)
-if remote then redis.call('HSET', STEPS, step .. ' remote', '1') end
--- Short arguments of a tool that the agent runs itself are included in step.created.
-if remote or string.sub(arguments, 1, 1) == '@' then redis.call('HSET', STEPS, step .. ' args', arguments) end
-redis.call('HINCRBY', STEPS, 'count', 1)
-open_step(step)
+  step .. ' timeout', timeout, 'count', whole((steps or 0) + 1), 'open', (open or '') .. ' ' .. step, unpack(facts))
 local created = created .. '"' .. iso(deadline) .. '"}'
 if asks then
   answer(key, digest, asking)
@@ -76,8 +80,8 @@ if asks then
   return {'new', asking, ''}
 end
 answer(key, digest, response)
-local intent = emit(at, 'intent.accepted', accepted)
-local first = emit(at, 'step.created', created, step, intent, intent)
+local intent = length + 1
+local first = emit_after(event(at, 'intent.accepted', accepted), at, 'step.created', created, step, intent, intent)
 due_by(id, step, deadline)
 if remote then
   add_job(id, step, job, JOBS, at)

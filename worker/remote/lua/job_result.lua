@@ -58,9 +58,11 @@ if outcome == 'retry' and tonumber(attempt) < tonumber(attempts) then
   return {'retried', free}
 end
 local succeeded = outcome == 'succeeded'
-close_step(id, step, succeeded and 'succeeded' or 'failed')
-redis.call('HSET', STEPS, step .. ' value', value, step .. ' answered', job)
-if succeeded then time_step(step, at) end
+close_step(id, step, succeeded and 'succeeded' or 'failed', nil, step .. ' value', value, step .. ' answered', job)
+if succeeded then
+  local tool, created = unpack(redis.call('HMGET', STEPS, step .. ' tool', step .. ' created'))
+  time_step(tool, created, at, timed(tool))
+end
 emit(at, succeeded and 'step.completed' or 'step.failed', outcome == 'retry' and last or payload, step)
 post(redis.call('HGET', RECORD, 'epoch'), MAIL, at, most, message)
 wake()

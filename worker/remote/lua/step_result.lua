@@ -25,18 +25,19 @@
 --   sealed
 --   blocked   what for
 local at = now()
-local no = refusal(session, caller, at)
+local no, epoch = refusal(session, caller, at)
 if no and (no[1] == 'unknown' or no[1] == 'foreign' or no[1] == 'expired') then return no end
-local status, known = unpack(redis.call('HMGET', STEPS, step .. ' status', step .. ' answer'))
+local status, known, tool, created, open = unpack(redis.call('HMGET', STEPS, step .. ' status', step .. ' answer',
+  step .. ' tool', step .. ' created', 'open'))
 if not status then return {'step'} end
 if status ~= 'pending' then return {known == digest and 'again' or 'resolved'} end
 -- A step that awaits approval has not begun.
 if no and awaited(step) then return {'resolved'} end
+local measured = timed(tool)
 redis.call('HINCRBY', RECORD, 'log_bytes', #payload)
-close_step(id, step, outcome)
-redis.call('HSET', STEPS, step .. ' value', value, step .. ' answer', digest)
-if outcome == 'succeeded' then time_step(step, at) end
+close_step(id, step, outcome, open, step .. ' value', value, step .. ' answer', digest)
+if outcome == 'succeeded' then time_step(tool, created, at, measured) end
 emit(at, outcome == 'succeeded' and 'step.completed' or 'step.failed', payload, step)
-post(redis.call('HGET', RECORD, 'epoch'), MAIL, at, most, message)
+post_living(epoch, MAIL, most, message)
 wake()
 return {'ok'}
