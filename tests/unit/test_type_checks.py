@@ -50,6 +50,16 @@ def test_lists_of_keys_are_checked() -> None:
     assert "for _, key in ipairs(PAYMENTS) do redis.call('STRLEN', key) end" in found
 
 
+def test_sorted_sets_are_checked_with_the_first_list_of_them() -> None:
+    """In one call; those of no list also where the list is empty."""
+    lists = [Key("INDEXES", "INDEXES", Type.ZSET), Key("OFFERS", "OFFERS", Type.ZSET)]
+    found = with_type_checks(WRITE, {}, KEYS, lists)
+    assert "for first = 1, math.max(1, #INDEXES), 1000 do" in found
+    each = "redis.call('ZDIFF', last - first + 4, KEYS[3], KEYS[3], KEYS[4], unpack(INDEXES, first, last))"
+    assert each in found and ALL[0] not in found and ALL[1] in found
+    assert "for first = 1, #OFFERS, 1000 do" in found and found.count("ZDIFF") == 2
+
+
 READS = {
     "a command of the key's type": "local a = redis.call('HGET', RECORD, 'a') or 0",
     "on a further line": "local a,\n  b = unpack(redis.call('HMGET', RECORD, 'a',\n  'b'))",

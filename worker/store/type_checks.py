@@ -48,11 +48,16 @@ _COMMAND = r"redis\.p?call\(\s*(?:'(?P<command>\w+)'(?:,\s*(?P<key>[A-Z_]+(?:\.\
 _STEP = re.compile(rf"{_COMMAND}|{_TEXT}|(?<![.:\w])(?P<name>[a-z_]\w*)(?P<called>\()?")
 _BRANCH = re.compile(r"\b(?:and|or|function)\b")
 _LEAVES = re.compile(r"\b(?:return|break|error)\b")
-# In parts, because `unpack` takes a few thousand items at most.
+# In parts, because `unpack` takes a few thousand items at most. OTHERS are keys of no list, the first twice.
 _SORTED_LIST = """\
 for first = 1, #LIST, 1000 do
   local last = math.min(first + 999, #LIST)
   redis.call('ZDIFF', last - first + 2, LIST[first], unpack(LIST, first, last))
+end"""
+_SORTED_LIST_AND_OTHERS = """\
+for first = 1, math.max(1, #LIST), 1000 do
+  local last = math.min(first + 999, #LIST)
+  redis.call('ZDIFF', last - first + COUNT, OTHERS, unpack(LIST, first, last))
 end"""
 
 
@@ -129,13 +134,20 @@ class _Text:
 
 def _checks(keys: Sequence[Key], lists: Sequence[Key]) -> Iterator[str]:
     sorted_sets = [key.place for key in keys if key.type is Type.ZSET]
-    if len(sorted_sets) > 1:
-        words = ", ".join([sorted_sets[0], *sorted_sets])
+    sorted_lists = [key.place for key in lists if key.type is Type.ZSET]
+    words = ", ".join([*sorted_sets[:1], *sorted_sets])
+    together = sorted_lists[0] if sorted_sets and sorted_lists else ""
+    if together:
+        text = _SORTED_LIST_AND_OTHERS.replace("COUNT", str(len(sorted_sets) + 2))
+        yield text.replace("OTHERS", words).replace("LIST", together)
+    elif len(sorted_sets) > 1:
         yield f"redis.call('ZDIFF', {len(sorted_sets) + 1}, {words})"
     for key in keys:
-        if key.type is not Type.ANY and not (key.type is Type.ZSET and len(sorted_sets) > 1):
+        if key.type is not Type.ANY and not (key.type is Type.ZSET and (together or len(sorted_sets) > 1)):
             yield f"redis.call('{key.type.length}', {key.place})"
     for key in lists:
+        if key.place == together:
+            continue
         if key.type is Type.ZSET:
             yield _SORTED_LIST.replace("LIST", key.place)
         else:

@@ -69,7 +69,7 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
     ]
     cost = least(paid_worker, asks, 200)
     assert cost.trips <= 8
-    assert cost.commands <= 216
+    assert cost.commands <= 196
 
 
 def test_paid_purchase(paid_worker: PaidWorker) -> None:
@@ -82,7 +82,7 @@ def test_paid_purchase(paid_worker: PaidWorker) -> None:
     ]
     cost = least(paid_worker, asks, 200)
     assert cost.trips <= 8
-    assert cost.commands <= 216
+    assert cost.commands <= 196
 
 
 def test_paid_queued_task(paid_worker: PaidWorker) -> None:

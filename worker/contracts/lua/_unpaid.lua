@@ -9,10 +9,12 @@ end
 -- Releases the quota of a contract that is paid for or gone.
 local function unpaid_release(entry)
   if redis.call('ZREM', UNPAID, entry) == 0 then return end
-  redis.call('ZREM', UNPAID_NEW, entry)
   local size, wallet, new = string.match(entry, '^%S+ (%d+) (%S+) (%d)$')
   unpaid_sum('wallet ' .. wallet, -size)
-  if new == '1' then unpaid_sum('new', -size) end
+  if new == '1' then
+    redis.call('ZREM', UNPAID_NEW, entry)
+    unpaid_sum('new', -size)
+  end
 end
 
 local function unpaid_prune(at)

@@ -159,16 +159,16 @@ local function ending()
 end
 
 -- Ends an execution; the terminal event is the last in its log, whose length is returned. `why` names a refund
--- condition. `of` may have more than ending() reads: `sealed` and `told`, when its remote agent knows of the end;
--- `money`, what money_known() has returned; `event`, which precedes the last one. Further arguments are stored in
--- RECORD.
+-- condition. `of` may have more than ending() reads: `sealed`; `told`, when its remote agent knows of the end; `jobs`,
+-- whether STEPS has that field, 1 or 0; `money`, what money_known() has returned; `event`, which precedes the last one.
+-- Further arguments are stored in RECORD.
 local function finish(id, at, from, to, payload, correlation, why, of, ...)
   of = of or ending()
   -- Only running work has a lease, until it is sealed, and only pending work is queued.
   if from == 'running' and not of.sealed then redis.call('ZREM', LEASES, id) end
   if from == 'pending' then redis.call('ZREM', QUEUED, id) end
   -- If work remains after the end (an agent to notify, jobs to take back), a timer triggers it.
-  if redis.call('HEXISTS', STEPS, 'jobs') == 1 or (of.lane == 'remote' and not of.told) then
+  if (of.jobs or redis.call('HEXISTS', STEPS, 'jobs')) == 1 or (of.lane == 'remote' and not of.told) then
     redis.call('ZADD', TIMERS, whole(at), id)
   else
     redis.call('ZREM', TIMERS, id)
@@ -247,13 +247,16 @@ local function run_again(id, at, lane, payload, cause)
   wake()
 end
 
+-- What `grant` must know of the record and its money.
+local function waiting_work()
+  return get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane', 'fence', 'attempt', 'first_started',
+    'created', 'hooks', 'settle_margin'), money_before()
+end
+
 -- Grants the lease on a pending execution: a new fence, and one attempt used. Does not start work that could no
 -- longer be settled. Returns time, field, value, ...; nil if it may not begin.
-local function grant(id, lease, worker, session)
-  local state, phase, due, latest, limit, sla_by, lane, fence, attempt, started, created, hooks, margin =
-    unpack(get('state', 'phase', 'due', 'ends_by', 'run_limit', 'sla_by', 'lane', 'fence', 'attempt', 'first_started',
-      'created', 'hooks', 'settle_margin'))
-  local money = money_before()
+local function grant(id, lease, worker, session, record, money)
+  local state, phase, due, latest, limit, sla_by, lane, fence, attempt, started, created, hooks, margin = unpack(record)
   local at = now()
   if state ~= 'pending' then
     redis.call('ZREM', QUEUED, id)

@@ -30,5 +30,4 @@ emit(at, 'execution.created', payload)
 count('worker_executions_total', 'status', 'created')
 -- Work for a remote agent is already in that agent's queue, which is one of the indexes above.
 if phase == 'working' and lane ~= 'remote' then queue(id, at, lane, false, true) end
-wake()
 return {'created', id, whole(at)}

@@ -12,5 +12,5 @@
 -- answers
 --   taken  time, field, value, ...
 --   gone
-local granted = grant(id, tonumber(lease), worker, session)
+local granted = grant(id, tonumber(lease), worker, session, waiting_work())
 return granted and {'taken', unpack(granted)} or {'gone'}

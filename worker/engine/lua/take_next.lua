@@ -18,9 +18,10 @@
 -- It was seen a run ago, so it is near the front, or gone.
 local NEAR = 64
 local lease = tonumber(lease)
+local record, money = waiting_work()
 if redis.call('LPOS', EXPRESS, id, 'MAXLEN', NEAR) then
   redis.call('LREM', EXPRESS, 1, id)
-  local granted = grant(id, lease, worker, session)
+  local granted = grant(id, lease, worker, session, record, money)
   if granted then return {'taken', redis.call('LINDEX', EXPRESS, place) or '', unpack(granted)} end
 end
 local other = redis.call('LPOP', EXPRESS) or ''

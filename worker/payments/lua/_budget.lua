@@ -64,9 +64,14 @@ local function newcomer_comes(id, ends, wallet, at)
   return table.concat(entries, ' ')
 end
 
+-- What WALLETS has that an end of a payment changes.
+local function wallet_left(payer)
+  return redis.call('HMGET', WALLETS, 'open ' .. payer, 'parked ' .. payer, 'newcomers')
+end
+
 -- A payment of the wallet has ended, whatever the outcome: it is no longer open, and a newcomer's place is free.
-local function wallet_goes(id, payer, was_parked, at)
-  local open, parked, all = unpack(redis.call('HMGET', WALLETS, 'open ' .. payer, 'parked ' .. payer, 'newcomers'))
+local function wallet_goes(id, payer, was_parked, at, wallet)
+  local open, parked, all = unpack(wallet)
   local changes, left = {'open ' .. payer, whole((open or 0) - 1)}, {}
   local function change(field, value) changes[#changes + 1], changes[#changes + 2] = field, value end
   if was_parked then change('parked ' .. payer, whole((parked or 0) - 1)) end

@@ -18,8 +18,8 @@ end
 -- The life by what the server says of itself. A server that starts or takes over has a new replication id, so the
 -- dearer run id is asked for only with it, or where the server hides the other.
 local function present_life(link, known)
+  if known and string.find(link, 'master_replid:' .. string.sub(known, -40), 1, true) then return known end
   local id = string.match(link, 'master_replid:(%w+)')
-  if id and known and string.sub(known, -#id - 1) == '/' .. id then return known end
   return (string.match(redis.call('INFO', 'server'), 'run_id:(%w+)') or 'unnamed') .. '/' .. (id or 'unnamed')
 end
 

@@ -24,9 +24,11 @@ local function nth_delay(delay_list, n)
   return delays[math.min(n, #delays)]
 end
 
-local function book(id, at, fact, number, amount, detail)
-  redis.call('RPUSH', JOURNAL, table.concat({whole(at), fact, id, number, amount, detail or '-'}, ' '))
+local function journal_line(id, at, fact, number, amount, detail)
+  return table.concat({whole(at), fact, id, number, amount, detail or '-'}, ' ')
 end
+
+local function book(...) redis.call('RPUSH', JOURNAL, journal_line(...)) end
 
 -- The payer decides which hooks are notified of the end, as long as no work was begun for somebody else.
 local function choose_hooks(number, hooks, accepted)
@@ -45,15 +47,23 @@ end
 -- Ends a payment, or corrects its end; the sums by state always add up to the total ever claimed. Further arguments
 -- are stored with it in MONEY.
 local function turn(id, at, number, to, detail, ...)
-  local from, amount, payer, hooks = paid_with(number, 'state', 'amount', 'payer', 'hooks')
-  if from == to then return end
+  local state, amount, payer, hooks = paid_with(number, 'state', 'amount', 'payer', 'hooks')
+  if state == to then return end
+  local of = {state = state, amount = amount, payer = payer, parked = get('parked')[1]}
   if hooks then choose_hooks(number, hooks, to == 'settled') end
+  turn_known(id, at, number, to, detail, of, ...)
+end
+
+-- The same without choosing hooks. `of`: its state, amount and payer, and whether its execution is parked, as stored;
+-- `wallet`: what wallet_left() has returned, if it has been read.
+local function turn_known(id, at, number, to, detail, of, ...)
+  local from, amount = of.state, of.amount
   redis.call('HSET', MONEY, number .. ' state', to, ...)
   if from == 'settled' or from == 'refused' or from == 'released' then
     redis.call('HINCRBY', SUMS, from, -amount)
   else
     redis.call('HINCRBY', SUMS, 'open', -amount)
-    wallet_goes(id, payer, (get('parked')[1] or '') ~= '', at)
+    wallet_goes(id, of.payer, (of.parked or '') ~= '', at, of.wallet or wallet_left(of.payer))
   end
   redis.call('HINCRBY', SUMS, to, amount)
   book(id, at, to, number, amount, detail)

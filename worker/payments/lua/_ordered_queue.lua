@@ -10,9 +10,9 @@ local function line_ahead(ahead, newcomer, wallet, at)
 end
 
 -- Moves work of a wallet that has paid ahead of newcomers' work at the end of the queue. Newcomers keep every fourth
--- place, so that they wait longer but do not starve.
-local function go_ahead(list, id, at)
-  local entries, new = newcomers(redis.call('HGET', WALLETS, 'newcomers'), at), {}
+-- place, so that they wait longer but do not starve. `all`: newcomers' entries, as stored.
+local function go_ahead(list, id, at, all)
+  local entries, new = newcomers(all, at), {}
   for _, entry in ipairs(entries) do new[string.match(entry, ':(.*)$')] = true end
   if new[id] or not next(new) then return end
   local since = LINE_VOUCHED

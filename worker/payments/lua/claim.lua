@@ -146,5 +146,6 @@ redis.call('HSET', WALLETS, 'open ' .. payer, whole(wallet.open + 1), unpack(pla
 redis.call('HINCRBY', SUMS, 'claimed', amount)
 redis.call('HINCRBY', SUMS, 'open', amount)
 book(id, at, 'claimed', number, amount, key)
-wake()
+-- Nobody follows what has just begun.
+if phase then wake() end
 return {'claimed', tostring(number), count_write(at, writer), known.life, replicated}

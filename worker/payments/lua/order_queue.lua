@@ -11,6 +11,6 @@ if number and (paid_with(number, 'rechecked')) then
   -- It has waited already, until its payment was verified again.
   if redis.call('LREM', WAITING_LIST, -1, id) > 0 then redis.call('LPUSH', WAITING_LIST, id) end
 else
-  go_ahead(WAITING_LIST, id, now())
+  go_ahead(WAITING_LIST, id, now(), redis.call('HGET', WALLETS, 'newcomers'))
 end
 return ''

@@ -37,13 +37,16 @@ if state == 'settling' then
   fact('maybe', '1')
 end
 if not refusal then fact('calls', whole((calls or 0) + 1)) end
+local lines = {}
 if state == 'verified' then
-  advance(id, at, number, 'settling', amount, hooks, nil, unpack(facts))
-else
-  redis.call('HSET', MONEY, unpack(facts))
+  if hooks then choose_hooks(number, hooks, true) end
+  fact('state', 'settling')
+  lines[1] = journal_line(id, at, 'settling', number, amount)
 end
+if not refusal then lines[#lines + 1] = journal_line(id, at, 'settle_call', number, amount) end
+redis.call('HSET', MONEY, unpack(facts))
 redis.call('ZADD', OPEN_PAYMENTS, whole(at + lease), id)
-if not refusal then book(id, at, 'settle_call', number, amount) end
+if lines[1] then redis.call('RPUSH', JOURNAL, unpack(lines)) end
 local writes = count_write(at, writer)
 return {'go', number, writes, known.life, replicated, payload, requirements, payer, unknown or '', maybe or '',
   refusal or '', refused or '', named or '', contract}

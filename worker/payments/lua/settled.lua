@@ -32,11 +32,14 @@ local function without(key, others)
 end
 
 local at = now()
-local current, paid, state, amount, calls, payer = unpack(redis.call('HMGET', MONEY, 'current', 'paid',
-  number .. ' state', number .. ' amount', number .. ' calls', number .. ' payer'))
+local current, paid, fee, fee_wallet, state, amount, calls, payer, hooks = unpack(redis.call('HMGET', MONEY, 'current',
+  'paid', 'fee', 'fee_wallet', number .. ' state', number .. ' amount', number .. ' calls', number .. ' payer',
+  number .. ' hooks'))
 local first = redis.call('HGET', TRANSACTIONS, tx)
-local execution, phase, sealed, lane, terminal, context, agent =
-  unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context', 'agent'))
+local execution, phase, sealed, lane, terminal, context, agent, parked, contract_ref, created, asker =
+  unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context', 'agent', 'parked', 'contract', 'created',
+    'asker'))
+local wallet, jobs = wallet_left(payer or ''), redis.call('HEXISTS', STEPS, 'jobs')
 if not state then
   book(id, at, 'settled_unknown_payment', number, '0', tx)
   return {'lost'}
@@ -49,7 +52,9 @@ elseif how == 'facilitator' and audit == '' and first and first ~= id .. ' ' .. 
   how = 'presumed'
 end
 local texts = payload ~= '' and {number .. ' payload', payload, number .. ' requirements', requirements} or {}
-turn(id, at, number, 'settled', tx, number .. ' tx', tx, number .. ' response', response, number .. ' how', how,
+if hooks then choose_hooks(number, hooks, true) end
+local of = {state = state, amount = amount, payer = payer, parked = parked, wallet = wallet}
+turn_known(id, at, number, 'settled', tx, of, number .. ' tx', tx, number .. ' response', response, number .. ' how', how,
   number .. ' settled', whole(at), number .. ' lease', '0', 'paid', paid or number, unpack(texts))
 budget_pay(payer, amount)
 if how == 'presumed' then book(id, at, 'presumed', number, amount, tx ~= '' and tx or '-') end
@@ -80,13 +85,16 @@ if current ~= number then
     redis.call('ZREM', OPEN_PAYMENTS, id)
   end
 end
-emit(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
+local landed = event(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
-  local length = finish(id, at, execution, 'completed', terminal)
+  local length = finish(id, at, execution, 'completed', terminal, nil, nil, {lane = lane, contract = contract_ref,
+    created = created, asker = asker, sealed = true, jobs = jobs, event = landed, money = {current, number, fee,
+    fee_wallet}})
   redis.call('HDEL', MONEY, number .. ' lease', number .. ' token', number .. ' verified', 'fee', 'fee_wallet')
   return {'completed', length, redis.call('HGETALL', RECORD),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end
+redis.call('RPUSH', LOG, landed)
 redis.call('HSET', RECORD, 'phase', 'working', 'updated', whole(at))
 if execution == 'pending' and phase ~= 'working' then
   if context == '' then
@@ -98,7 +106,7 @@ if execution == 'pending' and phase ~= 'working' then
     return {'input_due'}
   end
   queue(id, at, lane)
-  if lane == 'express' then go_ahead(EXPRESS, id, at) end
+  if lane == 'express' then go_ahead(EXPRESS, id, at, redis.call('HGET', WALLETS, 'newcomers')) end
   wake()
   tell('look')
   return {'working', lane}

@@ -14,6 +14,7 @@ local current, mode, entry, state, amount, hooks, again = unpack(redis.call('HMG
   number .. ' state', number .. ' amount', number .. ' hooks', number .. ' rechecked'))
 local phase, lane, sealed, latency, ends_by, verified =
   unpack(get('phase', 'lane', 'sealed_by', 'latency', 'ends_by', 'verified'))
+local newcomers_now = redis.call('HGET', WALLETS, 'newcomers')
 if current ~= number or state ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
 local at = now()
 advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at))
@@ -39,6 +40,6 @@ end
 redis.call('ZREM', OPEN_PAYMENTS, id)
 -- Work whose payment was verified again has waited already.
 queue(id, at, lane, again, new)
-if lane == 'express' and not again then go_ahead(EXPRESS, id, at) end
+if lane == 'express' and not again then go_ahead(EXPRESS, id, at, newcomers_now) end
 wake()
 return {'working', lane}
