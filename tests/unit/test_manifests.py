@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,50 @@ def test_used_shared_functions_are_included(shared: Path) -> None:
     lua = source(script(keys="record") + "\nreturn outer()", shared)
     assert "function outer()" in lua and "function inner()" in lua and "alone" not in lua
     assert "RECORD" not in source(script(args="id") + "\nreturn id", shared)
+
+
+NESTED = {
+    "its only user": ("local function outer() return inner() end\n", "outer"),
+    "the only user of its only user": (
+        "local function outer() return between() end\nlocal function between() return inner() end\n",
+        "between",
+    ),
+    "what holds both its users": (
+        "local function outer() return left() + right() end\n"
+        "local function left() return inner() end\nlocal function right() return inner() end\n",
+        "outer",
+    ),
+}
+NOT_NESTED = {
+    "a user that is called twice": (
+        "local function outer() return twice() + twice() end\nlocal function twice() return inner() end\n",
+        "outer",
+    ),
+    "a user with a parameter of its name": (
+        "local function outer() return one(1) end\nlocal function one(inner) return inner end\n",
+        "outer",
+    ),
+    "what calls itself": ("local function outer() return outer() or inner() end\n", ""),
+    "one of two users": (
+        "local function outer() return inner() end\nlocal function other() return inner() end\n",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "holder"), [*NESTED.values(), *NOT_NESTED.values()])
+def test_shared_functions_are_defined_where_all_their_users_see_them(
+    tmp_path: Path, text: str, holder: str
+) -> None:
+    """A script does not define what only a path needs that it does not take; no parameter is hidden."""
+    path = tmp_path / "_shared.lua"
+    path.write_text(text + "local function inner() return 1 end\n")
+    body = "return outer()" + (" + other()" if "other" in text else "")
+    lua = source(script(args="id") + f"\n{body}", path)
+    start = lua.index(f"function {holder}(") if holder else lua.index("local outer")
+    declared = re.search(r"\n?local ([^=\n]*)\n", lua[start:])
+    assert declared and "inner" in declared[1].split(", ")
+    assert lua.count("function inner()") == 1
 
 
 def test_keys_used_by_shared_functions_must_be_declared(shared: Path) -> None:

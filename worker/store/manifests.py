@@ -33,9 +33,11 @@ checks of the keys' types (`type_checks.py`).
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import takewhile
 from pathlib import Path
 
 from worker.store.data_model import Keys
@@ -47,6 +49,8 @@ _KEY = re.compile(
     r"(?:(?P<local>\w+)=)?(?P<name>\w+)(?:\.(?P<entry>\w+))?(?:\((?P<of>[\w,]+)\))?(?P<many>\*)?$"
 )
 _MADE = re.compile(r"(?P<local>\w+)(?P<many>\*)?=(?P<type>string|hash|list|zset|any)$")
+# Stands for a script's own lines among the names of functions.
+_BODY = ""
 _BLOCKS = ("keys", "hook keys", "args", "answers", "returns")
 _LUA_WORDS = re.compile(
     r"(and|break|do|else|elseif|end|false|for|function|if|in|local|nil|not|or|repeat|return|then|true"
@@ -141,7 +145,7 @@ def assemble(manifest: ScriptManifest, body: str, libraries: Sequence[Path], clo
             f"{manifest.script}: uses keys that its manifest does not name: {sorted(undeclared)}"
         )
     body = with_type_checks(body, functions, *_checked(manifest))
-    parts = [clock, _key_locals(manifest), _in_any_order(functions), _arg_locals(manifest), body]
+    parts = [clock, _key_locals(manifest), _Nesting(functions, body).source(), _arg_locals(manifest), body]
     return "\n".join(part for part in parts if part)
 
 
@@ -264,19 +268,67 @@ def _locals(keys: type[Keys]) -> list[str]:
     return [name.upper() for name in dir(keys) if isinstance(getattr(keys, name), Declared)]
 
 
-def _in_any_order(functions: Mapping[str, str]) -> str:
-    """Forward-declares the shared functions, so that they may call each other in any order."""
-    if not functions:
-        return ""
-    defined = [re.sub(r"^local (function )?", r"\1", text) for text in functions.values()]
-    return "\n".join([f"local {', '.join(functions)}", *defined])
+class _Nesting:
+    """Defines shared functions inside the one that alone needs them, where that is called at one place only.
+
+    A script pays for each function that it defines, called or not. This way it defines few of those on paths
+    that it does not take. Each group is declared first, so that its functions may call each other in any
+    order.
+    """
+
+    def __init__(self, functions: Mapping[str, str], body: str) -> None:
+        self._functions = functions
+        self._words = {name: Counter(_all_words(text)) for name, text in {**functions, _BODY: body}.items()}
+        self._users = {
+            name: [user for user in self._words if user != name and self._words[user][name]]
+            for name in functions
+        }
+        self._found: dict[str, list[str]] = {}
+
+    def source(self, inside: str = "") -> str:
+        """The functions that are defined in this one."""
+        names = [name for name in self._functions if self._places(name)[-1] == inside]
+        if not names:
+            return ""
+        return "\n".join([f"local {', '.join(names)}", *map(self._definition, names)])
+
+    def _definition(self, name: str) -> str:
+        text = re.sub(r"^local (function )?", r"\1", self._functions[name])
+        inner = self.source(name)
+        return re.sub(r"^.*?\)", lambda head: f"{head[0]}\n{inner}\n", text, count=1) if inner else text
+
+    def _places(self, name: str, below: tuple[str, ...] = ()) -> list[str]:
+        """The functions around a definition, from the script itself inwards: those around all its users."""
+        if name not in self._found:
+            around = [self._around(user, name, (*below, name)) for user in self._users[name]]
+            levels = zip(*around, strict=False)
+            common = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels)]
+            self._found[name] = common or [_BODY]
+        return self._found[name]
+
+    def _around(self, user: str, name: str, below: tuple[str, ...]) -> list[str]:
+        """The functions that can hold what this user needs, itself included."""
+        if user == _BODY or user in below:
+            return [_BODY]
+        places = self._places(user, below)
+        return [*places, user] if self._may_hold(user, name) else places
+
+    def _may_hold(self, user: str, name: str) -> bool:
+        """Whether it is a function called at one place, none of whose parameters has this name."""
+        head = re.match(r"local function \w+\(([^)]*)\)", self._functions[user])
+        calls = sum(words[user] for words in self._words.values()) - 1
+        return bool(head) and calls == 1 and name not in _all_words(head[1] if head else "")
 
 
 def _words(text: str) -> set[str]:
     """Names in Lua code, excluding comments and strings."""
+    return set(_all_words(text))
+
+
+def _all_words(text: str) -> list[str]:
     text = re.sub(r"--[^\n]*", "", text)
     text = re.sub(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"", "''", text)
-    return set(re.findall(r"[A-Za-z_]\w*", text))
+    return re.findall(r"[A-Za-z_]\w*", text)
 
 
 def _needed(body: str, libraries: Sequence[Path]) -> Mapping[str, str]:
