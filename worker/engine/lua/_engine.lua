@@ -108,9 +108,10 @@ local function lane_load(at, agent, lane, silence)
   local waiting = kind == 'list' and redis.call('LLEN', WAITS) or kind == 'zset' and redis.call('ZCARD', WAITS) or 0
   local last = redis.call('ZREVRANGE', TICKS, 0, 0, 'WITHSCORES')[2]
   local mean, lane_mean = unpack(redis.call('HMGET', STATS, 'mean_us ' .. agent, 'lane_us ' .. lane))
-  return {whole(at), waiting, redis.call('ZCOUNT', TAKERS, whole(at - tonumber(silence)), '+inf'), mean or '0',
-    last and whole(at - tonumber(last)) or '-1', redis.call('ZCARD', LEASES),
-    redis.call('ZCOUNT', VERIFYING, whole(at - 30e6), '+inf'), lane_mean or '0'}
+  local verifying = redis.call('ZCOUNT', VERIFYING, whole(at - 30e6), '+inf')
+  local takers = redis.call('ZCOUNT', TAKERS, whole(at - tonumber(silence)), '+inf')
+  return {whole(at), waiting, takers, mean or '0', last and whole(at - tonumber(last)) or '-1',
+    redis.call('ZCARD', LEASES), verifying, lane_mean or '0'}
 end
 
 -- Moves an execution that was created then to another state; further arguments are stored with it in its record.
