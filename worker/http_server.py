@@ -9,21 +9,30 @@ import re
 import time
 from collections.abc import Iterable
 from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 from gunicorn import util
 from gunicorn.config import Config
 from gunicorn.http import message, parser, wsgi
+from gunicorn.http.body import Body, LengthReader
+from gunicorn.http.unreader import Unreader
 
 # Larger bodies are not copied behind their heads.
 _MOST_BYTES = 64 << 10
 # gunicorn would read every field that it allows, half a megabyte, again with each piece that arrives.
 _MOST_HEAD = 64 << 10
+# A path, and perhaps a query, in which nothing has a meaning that depends on where it stands.
+_LINE = re.compile(
+    r"(GET|HEAD|POST|PUT|PATCH|DELETE) ((/(?!/)[0-9A-Za-z._~/-]*)(?:\?([0-9A-Za-z._~/=&%+,-]*))?) HTTP/1\.1"
+)
 # A name without an underscore, which a variable of the application could not tell from a hyphen, and a
 # value without control characters.
 _HEADER = re.compile(r"([0-9A-Za-z!#$%&'*+\-.^`|~]+):([^\x00-\x08\x0a-\x1f\x7f]*)")
-_ONCE = frozenset({"HOST", "CONTENT-TYPE"})
-_SPECIAL = frozenset({"EXPECT"})
+_ONCE = frozenset({"HOST", "CONTENT-TYPE", "CONTENT-LENGTH"})
+_SPECIAL = frozenset({"EXPECT", "TRANSFER-ENCODING"})
+# More digits than any body that is read.
+_LENGTH = re.compile(r"[0-9]{1,15}")
 
 
 def use(cfg: Config) -> None:
@@ -37,37 +46,77 @@ def use(cfg: Config) -> None:
 
 
 class Request(message.Request):  # type: ignore[misc]
-    """Reads ordinary headers with one expression each, and no endless heads."""
+    """Reads an ordinary head that has arrived whole with one expression for each line."""
 
     max_buffer_headers: int
 
-    def parse(self, unreader: Any) -> Any:
+    # What gunicorn sets for each request.
+    fragment, trailers, version = "", (), (1, 1)
+    scheme, proxy_protocol_info = "http", None
+    must_close = _expected_100_continue = False
+    # Whether nothing in the head can make the connection close.
+    _stays = False
+
+    def __init__(self, cfg: Config, unreader: Unreader, peer_addr: Any, req_number: int = 1) -> None:
+        data = unreader.read()
+        if not data:
+            raise StopIteration()
+        if not self._read(cfg, unreader, data):
+            unreader.unread(data)
+            super().__init__(cfg, unreader, peer_addr, req_number)
+            return
+        self.cfg, self.unreader, self.req_number = cfg, unreader, req_number
+        self.peer_addr = self.remote_addr = peer_addr
+
+    def parse(self, unreader: Unreader) -> Any:
         self.max_buffer_headers = min(self.max_buffer_headers, _MOST_HEAD)
         return super().parse(unreader)
 
-    def parse_headers(self, data: bytes, from_trailer: bool = False) -> list[tuple[str, str]]:
-        found = None if from_trailer or self.cfg.secure_scheme_headers else self._ordinary(data)
-        if found is None:
-            found = super().parse_headers(data, from_trailer)
-        return found
-
-    def _ordinary(self, data: bytes) -> list[tuple[str, str]] | None:
-        lines = data.decode("latin-1").split("\r\n")
-        if len(lines) > self.limit_request_fields:
-            return None
+    def _read(self, cfg: Config, unreader: Unreader, data: bytes) -> bool:
+        """Whether it was an ordinary request."""
+        end = data.find(b"\r\n\r\n")
+        line, *lines = data[: max(0, end)].decode("latin-1").split("\r\n")
+        asked = _LINE.fullmatch(line)
+        short = len(line) <= cfg.limit_request_line and len(lines) <= cfg.limit_request_fields
+        if asked is None or not short or not lines or not _reads_plainly(cfg):
+            return False
         headers: list[tuple[str, str]] = []
-        seen: set[str] = set()
-        longest = self.limit_request_field_size - len("\r\n")
+        seen: dict[str, str] = {}
+        longest = cfg.limit_request_field_size - len("\r\n")
         for line in lines:
             match = _HEADER.fullmatch(line)
             if match is None or len(line) > longest:
-                return None
-            name = match[1].upper()
+                return False
+            name, value = match[1].upper(), match[2].strip(" \t")
             if name in _SPECIAL or (name in _ONCE and name in seen):
-                return None
-            seen.add(name)
-            headers.append((name, match[2].strip(" \t")))
-        return headers
+                return False
+            seen[name] = value
+            headers.append((name, value))
+        length = seen.get("CONTENT-LENGTH", "0")
+        if _LENGTH.fullmatch(length) is None:
+            return False
+        self.method, self.uri, self.path, query = asked.groups()
+        self.query, self.headers, self._stays = query or "", headers, "CONNECTION" not in seen
+        self._take_body(unreader, data[end + 4 :], int(length))
+        return True
+
+    def _take_body(self, unreader: Unreader, received: bytes, length: int) -> None:
+        if len(received) < length:
+            unreader.unread(received)
+            self.body = Body(LengthReader(unreader, length))
+            return
+        # It has arrived with its head, so nobody need wait for it.
+        self.body = BytesIO(received[:length])
+        if len(received) > length:
+            unreader.unread(received[length:])
+
+    def should_close(self) -> bool:
+        return self.must_close if self._stays else bool(super().should_close())
+
+
+def _reads_plainly(cfg: Config) -> bool:
+    """Whether no setting gives a line of a request another meaning."""
+    return cfg.proxy_protocol == "off" and not cfg.secure_scheme_headers and not cfg.certfile
 
 
 class Answer(wsgi.Response):  # type: ignore[misc]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from io import BytesIO
 from types import SimpleNamespace
 from typing import Any
 
@@ -63,9 +64,10 @@ def config(**changed: Any) -> Config:
     return made
 
 
-def read(kind: Any, cfg: Config, head: bytes) -> Any:
+def read(kind: Any, cfg: Config, *parts: bytes) -> Any:
+    unreader = IterUnreader(iter(parts))
     try:
-        asked = kind(cfg, IterUnreader(iter([head])), PEER)
+        asked = kind(cfg, unreader, PEER)
     except Exception as refused:
         return type(refused), str(refused)
     try:
@@ -73,21 +75,78 @@ def read(kind: Any, cfg: Config, head: bytes) -> Any:
     except Exception as broken:
         body = str(broken)
     fields = asked.method, asked.uri, asked.version, asked.headers, asked.scheme, asked.should_close()
-    return *fields, asked._expected_100_continue, type(asked.body.reader), body
+    fields += asked.path, asked.query, asked.fragment, list(asked.trailers), asked.must_close
+    fields += asked.peer_addr, asked.remote_addr, asked.req_number, asked.proxy_protocol_info
+    return *fields, asked._expected_100_continue, body, unreader.read()
 
 
-def compared(cfg: Config, head: bytes) -> Any:
-    expected = read(message.Request, cfg, head)
-    assert read(http_server.Request, cfg, head) == expected, head
+def compared(cfg: Config, *parts: bytes) -> Any:
+    expected = read(message.Request, cfg, *parts)
+    assert read(http_server.Request, cfg, *parts) == expected, parts
     return expected
 
 
-def test_ordinary_headers_are_read_without_gunicorn() -> None:
+HEAD = b"POST /x?a=1 HTTP/1.1\r\nHost: a:1\r\nContent-Type: a/b\r\nX-A:  1 \r\nContent-Length: 2\r\n\r\n"
+
+
+def test_an_ordinary_head_is_read_without_gunicorn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is left over for the slow way, or nothing would be gained."""
-    head = b"POST /x HTTP/1.1\r\nHost: a:1\r\nContent-Type: a/b\r\nX-A:  1 \r\nContent-Length: 2\r\n\r\nab"
-    asked = http_server.Request(config(), IterUnreader(iter([head])), PEER)
-    assert asked._ordinary(b"X-A:  1 ") == [("X-A", "1")]
-    assert asked.headers[2] == ("X-A", "1") and asked.body.read() == b"ab"
+    monkeypatch.setattr(message.Request, "__init__", None)
+    asked = http_server.Request(config(), IterUnreader(iter([HEAD + b"ab"])), PEER)
+    assert asked.headers[2] == ("X-A", "1") and (asked.path, asked.query) == ("/x", "a=1")
+    assert type(asked.body) is BytesIO and asked.body.read() == b"ab" and not asked.should_close()
+
+
+TARGETS = ["/", "/a/b", "/a//b", "//a", "//a/b?c", "/a?b", "/a?", "/a?b?c", "/a#b", "/a?b#c", "/%41"]
+TARGETS += ["/a?%41", "/a;b", "/a:b", "/a@b", "/[a", "/a?b=[c", "*", "", "http://a/b", "http://[a/b", "a:1"]
+TARGETS += ["/\xe9", "/a b"]
+METHODS = ["GET", "POST", "HEAD", "OPTIONS", "CONNECT", "get", "GE", "PATCH", "M-SEARCH", "X" * 21, "P\xd6ST"]
+VERSIONS = ["HTTP/1.1", "HTTP/1.0", "HTTP/1.2", "HTTP/2.0", "http/1.1", "HTTP/1.1 ", "HTTP/1.\u00b2"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{}, {"casefold_http_method": True}, {"limit_request_line": 20}, {"proxy_protocol": "auto"}],
+)
+def test_every_request_line_is_read_or_refused_as_by_gunicorn(changed: dict[str, Any]) -> None:
+    """Whatever the method, the target and the version, and around the limit of its length."""
+    cfg, accepted = config(**changed), 0
+    for method in METHODS:
+        for version in VERSIONS:
+            for target in [*TARGETS, *("/" + "x" * size for size in range(3, 9))]:
+                for ahead in ("", "\r\n", "\n", "\r\n\r\n"):
+                    head = f"{ahead}{method} {target} {version}\r\nA: b\r\n\r\n".encode("latin-1")
+                    accepted += len(compared(cfg, head)) > 2
+    assert accepted > 100
+
+
+LENGTHS_SENT = ["0", "2", "4", "5", "+2", "-2", "02", "2 ", "", "x", "1e1", "\xb2", "2, 2"]
+LENGTHS_SENT += ["9" * 15, "9" * 16]
+
+
+@pytest.mark.parametrize("more", ["", "Content-Length: 2\r\n", "Connection: close\r\n", "Connection: x\r\n"])
+def test_every_body_is_read_or_refused_as_by_gunicorn(more: str) -> None:
+    """With its head or after it, with the next request behind it, and with a length that is none."""
+    cfg = config()
+    for length in LENGTHS_SENT:
+        head = f"POST / HTTP/1.1\r\n{more}Content-Length: {length}\r\n\r\n".encode("latin-1")
+        for body in (b"", b"a", b"ab", b"abcd", b"abcdGET / HTTP/1.1\r\n\r\n"):
+            for cut in (0, 5, 25, len(head) - 2, len(head), len(head) + 1):
+                whole = head + body
+                compared(cfg, *[part for part in (whole[:cut], whole[cut:]) if part])
+
+
+def test_an_unread_body_is_no_request() -> None:
+    """The next request begins where the length says, whether or not the application read the body."""
+    for kind in (message.Request, http_server.Request):
+        for read_first in (0, 1, 2):
+            source = IterUnreader(iter([HEAD + b"ab" + HEAD + b"cd"]))
+            requests = parser.RequestParser(config(), iter(()), PEER)
+            requests.mesg_class, requests.unreader = kind, source
+            assert next(requests).body.read(read_first) == b"ab"[:read_first]
+            assert next(requests).body.read() == b"cd"
+            with pytest.raises(StopIteration):
+                next(requests)
 
 
 @pytest.mark.parametrize(

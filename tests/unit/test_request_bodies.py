@@ -38,6 +38,12 @@ def test_slow_sender_gets_408() -> None:
     gevent.sleep(0.05)
 
 
+def test_a_body_that_has_arrived_needs_no_timer() -> None:
+    """The server passes on as it is what came with the head."""
+    with in_time({**SERVED, "wsgi.input": BytesIO(b"{}")}, 0.0):
+        gevent.sleep(0.01)
+
+
 def test_other_servers_keep_their_own_timeout() -> None:
     """The limit applies only with gevent's socket."""
     with in_time({}, 0.0):

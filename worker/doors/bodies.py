@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from io import BytesIO
 from typing import Any
 
 from flask import Request, request
@@ -103,8 +104,9 @@ def _one_more(most: int | None) -> Iterator[None]:
 
 
 def in_time(environ: dict[str, Any], seconds: float) -> AbstractContextManager[object]:
-    """Raises TooSlow if the block takes longer; only under gevent."""
-    if not hasattr(environ.get("gunicorn.socket"), "hub"):
+    """Raises TooSlow if the block, which reads the body, takes longer; only under gevent."""
+    arrived = type(environ.get("wsgi.input")) is BytesIO
+    if arrived or not hasattr(environ.get("gunicorn.socket"), "hub"):
         return nullcontext()
     import gevent  # reached only under gunicorn with gevent
 
