@@ -88,29 +88,31 @@ forwarded_allow_ips = ""
 secure_scheme_headers: dict[str, str] = {}
 
 
-class _Waiting(gevent.Timeout):  # type: ignore[misc]
-    """Keep-alive time-out of an idle connection; can be ended early."""
+class _Ended(BaseException):
+    """Ends the wait for a client's next request."""
 
-    def __init__(self, seconds: float, waiting: set[Any]) -> None:
-        super().__init__(seconds, False)
-        self._waiting = waiting
 
-    def __enter__(self) -> Any:
+class _Waiting:
+    """A connection's wait for its next request. A timer for each would cost more than reading the request."""
+
+    def __init__(self, since: "dict[_Waiting, float]") -> None:
+        self._since = since
+
+    def __enter__(self) -> None:
         self._greenlet = gevent.getcurrent()
-        self._waiting.add(self)
-        return super().__enter__()
+        self._since[self] = time.monotonic()
 
-    def __exit__(self, *error: Any) -> Any:
-        self._waiting.discard(self)
-        return super().__exit__(*error)
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> bool:
+        self._since.pop(self, None)
+        return kind is _Ended
 
     def end(self) -> None:
         # Run in the loop, so that no request can arrive between the check and the end.
         gevent.get_hub().loop.run_callback(self._end)
 
     def _end(self) -> None:
-        if self in self._waiting:
-            self._greenlet.throw(self)
+        if self in self._since:
+            self._greenlet.throw(_Ended)
 
 
 def when_ready(server: Any) -> None:
@@ -136,16 +138,22 @@ def post_worker_init(worker: Any) -> None:
     begin = getattr(worker.wsgi, "extensions", {}).get("begin")
     if begin is not None:
         begin()
-    waiting: set[_Waiting] = set()
-    worker.timeout_ctx = lambda: _Waiting(keepalive, waiting)
+    waiting: dict[_Waiting, float] = {}
+    worker.timeout_ctx = lambda: _Waiting(waiting)
+
+    def end_those(since: float) -> None:
+        for each, began in waiting.items():  # the longest first
+            if began > since:
+                return
+            each.end()
 
     def give_way() -> None:
         while worker.alive:
             time.sleep(0.25)
+            end_those(time.monotonic() - keepalive)
         watch.close_all()
         while True:
-            for each in list(waiting):
-                each.end()
+            end_those(time.monotonic())
             time.sleep(0.25)
 
     threading.Thread(target=give_way, name="give-way", daemon=True).start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -39,11 +40,13 @@ def create_app():
 
 
 @contextmanager
-def served(folder: Path, **environ: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def served(
+    folder: Path, config: str = "config/gunicorn.py", **environ: str
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
     (folder / "probe_app.py").write_text(APP)
     port = free_port()
     process = subprocess.Popen(
-        [sys.executable, "-m", "gunicorn", "--config", "config/gunicorn.py", "probe_app:create_app()"],
+        [sys.executable, "-m", "gunicorn", "--config", config, "probe_app:create_app()"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(folder), "PORT": str(port), "LOG_FORMAT": "json", **environ},
         stderr=subprocess.PIPE,
@@ -113,6 +116,29 @@ def test_local_worker_listens_on_loopback(tmp_path: Path) -> None:
         }
         assert listening == {"127.0.0.1"}
         assert not [link.laddr for each in family for link in each.net_connections("unix") if link.laddr]
+
+
+def test_idle_connections_are_closed(tmp_path: Path) -> None:
+    """A client has `keepalive` seconds for its next request, and for a whole head; each begins them again."""
+    config = tmp_path / "short.py"
+    config.write_text("import worker.web\nworker.web.keepalive = 1\nfrom worker.web import *\n")
+    with served(tmp_path, str(config)) as (_, port):
+        links = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(4)]
+        silent, slow, idle, busy = links
+        began, ended = time.monotonic(), dict[socket.socket, float]()
+        idle.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        while time.monotonic() < began + 2.5:
+            for link in set(links) - set(ended):
+                link.settimeout(0.05)
+                with contextlib.suppress(TimeoutError):
+                    if not link.recv(4096):
+                        ended[link] = time.monotonic() - began
+            slow.sendall(b"G" if slow not in ended else b"")
+            busy.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert set(ended) == {silent, slow, idle}
+        assert all(0.9 <= seconds <= 2 for seconds in ended.values())
+        for link in links:
+            link.close()
 
 
 def test_web_concurrency_sets_the_process_count(tmp_path: Path) -> None:
