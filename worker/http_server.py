@@ -123,6 +123,16 @@ class Answer(wsgi.Response):  # type: ignore[misc]
     """The same bytes as gunicorn's, a short answer in one piece."""
 
     headers_sent: bool
+    status: str | None
+
+    def start_response(self, status: str, headers: Iterable[tuple[str, str]], exc_info: Any = None) -> Any:
+        code = _code(status) if type(status) is str else None
+        if code is None or exc_info or self.status is not None or self.req.method == "HEAD":
+            return super().start_response(status, headers, exc_info)
+        self.status, self.status_code = status, code
+        self.process_headers(headers)
+        self.chunked = self.is_chunked()
+        return self.write
 
     def process_headers(self, headers: Iterable[tuple[str, str]]) -> None:
         for header in headers:
@@ -130,6 +140,9 @@ class Answer(wsgi.Response):  # type: ignore[misc]
             texts = type(name) is type(value) is str
             if texts and _is_plain(name) and wsgi.HEADER_VALUE_RE.fullmatch(value):
                 self.headers.append((name, value.strip(" \t")))
+            elif name == "Content-Length" and type(value) is str and _LENGTH.fullmatch(value):
+                self.response_length = int(value)
+                self.headers.append(header)
             else:
                 super().process_headers((header,))
 
@@ -153,11 +166,26 @@ class Answer(wsgi.Response):  # type: ignore[misc]
         head = "".join(lines).encode("latin-1")
         # Before anything can be on the wire: after a failure gunicorn may then write no second head.
         self.headers_sent, self.sent = True, len(data)
-        whole_answer = b"%b\r\n%b" % (head, data)
+        self._send(b"%b\r\n%b" % (head, data))
+
+    def _emit_body(self, data: bytes) -> None:
+        if self.chunked and len(data) <= _MOST_BYTES:
+            self._send(b"%X\r\n%b\r\n" % (len(data), data))
+        else:
+            super()._emit_body(data)
+
+    def _send(self, data: bytes) -> None:
         # gevent's `sendall` first asks for the size of the socket's buffer.
-        sent = self.sock.send(whole_answer)
-        if sent < len(whole_answer):
-            self.sock.sendall(whole_answer[sent:])
+        sent = self.sock.send(data)
+        if sent < len(data):
+            self.sock.sendall(data[sent:])
+
+
+@lru_cache(maxsize=64)
+def _code(status: str) -> int | None:
+    """The code of an answer that may have a body."""
+    code = int(status[:3]) if wsgi.STATUS_RE.fullmatch(status) else 0
+    return code if code >= 200 and code not in (204, 304) else None
 
 
 @lru_cache(maxsize=256)

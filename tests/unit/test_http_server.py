@@ -258,6 +258,45 @@ def test_every_answer_has_the_bytes_of_gunicorn(
     http_server._date.cache_clear()
 
 
+@pytest.mark.parametrize(
+    "status", ["200", "2000 OK", "x", "", "100 Continue", "999 \t", "200 O\nK", "200 \u20ac", 200]
+)
+def test_every_status_is_sent_or_refused_as_by_gunicorn(status: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one without a phrase, and what is none."""
+    monkeypatch.setattr(util, "http_date", lambda second=0: "Thu, 01 Jan 1970 00:00:00 GMT")
+    http_server._date.cache_clear()
+    for length in ([], [("Content-Length", "2")], [("Content-Length", "\xb2")], [("content-length", "2")]):
+        given = asked(), status, length, [b"ab"]
+        (expected, sent), (found, received) = (
+            written(wsgi.Response, *given),
+            written(http_server.Answer, *given),
+        )
+        assert (found, b"".join(received)) == (expected, b"".join(sent))
+    http_server._date.cache_clear()
+
+
+def test_an_answer_begins_once() -> None:
+    """Another beginning is an error of the application, unless it tells of one."""
+    for kind in (wsgi.Response, http_server.Answer):
+        answer = kind(asked(), Wire(), config())
+        answer.start_response("200 OK", [])
+        with pytest.raises(AssertionError):
+            answer.start_response("200 OK", [])
+        answer.start_response("500 X", [], (ValueError, ValueError(), None))
+        assert answer.status_code == 500
+
+
+def test_a_piece_of_a_stream_leaves_in_one_piece() -> None:
+    """A long one is sent by gunicorn's means; either way a client gets the same bytes."""
+    for size in (1, 64 << 10, (64 << 10) + 1):
+        given = asked(), "200 OK", [("Content-Type", "a/b")], [b"x" * size, b"y" * size]
+        (expected, sent), (found, received) = (
+            written(wsgi.Response, *given),
+            written(http_server.Answer, *given),
+        )
+        assert (found, received[1:]) == (expected, sent[1:])
+
+
 def test_a_short_answer_leaves_in_one_piece() -> None:
     """Two pieces are two calls here and two packets on the way; a long body is not copied."""
     for size, pieces in ((5, 1), (64 << 10, 1), ((64 << 10) + 1, 2)):
@@ -275,12 +314,14 @@ def test_an_answer_that_is_sent_in_part_is_continued(at_once: int) -> None:
             self.sent.append(data[:at_once])
             return at_once
 
-    wire, whole = Narrow(), Wire()
-    for each in (wire, whole):
-        answer = http_server.Answer(asked(), each, config())
-        answer.start_response("200 OK", [("Content-Length", "200")])
-        answer.write(b"0123456789" * 20)
-    assert b"".join(wire.sent) == b"".join(whole.sent) and len(wire.sent) == 2
+    for headers, pieces in (([("Content-Length", "200")], 2), ([], 1 + 2 + 1)):
+        wire, whole = Narrow(), Wire()
+        for each in (wire, whole):
+            answer = http_server.Answer(asked(), each, config())
+            answer.start_response("200 OK", headers)
+            answer.write(b"0123456789" * 20)
+            answer.close()
+        assert b"".join(wire.sent) == b"".join(whole.sent) and len(wire.sent) == pieces
 
 
 def test_no_second_head_follows_a_failed_one() -> None:
