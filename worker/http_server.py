@@ -5,6 +5,7 @@ What is out of the ordinary goes gunicorn's own way, so that it is answered or r
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterable
@@ -41,8 +42,45 @@ def use(cfg: Config) -> None:
     vars(cfg).update({name: setting.get() for name, setting in cfg.settings.items()})
     parser.RequestParser.mesg_class = Request
     wsgi.Response = Answer
+    if "SCRIPT_NAME" not in os.environ:
+        wsgi.create = create
     # Each makes a list of the log's handlers, under their lock.
     wsgi.WSGIErrorsWrapper = lru_cache(maxsize=1)(wsgi.WSGIErrorsWrapper)
+
+
+_create = wsgi.create
+
+
+def create(
+    req: Any, sock: Any, client: Any, server: Any, cfg: Config, **more: Any
+) -> tuple[Any, dict[str, Any]]:
+    """gunicorn's answer and variables for a request, made in one step if it was read so."""
+    variables: dict[str, str] | None = getattr(req, "variables", None)
+    if variables is None or more or not type(client) is type(server) is tuple:
+        found: tuple[Any, dict[str, Any]] = _create(req, sock, client, server, cfg, **more)
+        return found
+    answer = Answer(req, sock, cfg)
+    return answer, {
+        **_variables_of_all(cfg),
+        **variables,
+        "wsgi.input": req.body,
+        "gunicorn.socket": sock,
+        "REQUEST_METHOD": req.method,
+        "QUERY_STRING": req.query,
+        "RAW_URI": req.uri,
+        "PATH_INFO": req.path,
+        "REMOTE_ADDR": client[0],
+        "REMOTE_PORT": str(client[1]),
+        "SERVER_NAME": server[0],
+        "SERVER_PORT": str(server[1]),
+        "wsgi.early_hints": wsgi._make_early_hints_callback(req, sock, answer),
+    }
+
+
+@lru_cache(maxsize=1)
+def _variables_of_all(cfg: Config) -> dict[str, Any]:
+    also = {"SERVER_PROTOCOL": "HTTP/1.1", "SCRIPT_NAME": "", "wsgi.url_scheme": "http"}
+    return {**wsgi.base_environ(cfg), **also}
 
 
 class Request(message.Request):  # type: ignore[misc]
@@ -56,6 +94,8 @@ class Request(message.Request):  # type: ignore[misc]
     must_close = _expected_100_continue = False
     # Whether nothing in the head can make the connection close.
     _stays = False
+    # What the headers are called in the application, if none comes twice.
+    variables: dict[str, str] | None = None
 
     def __init__(self, cfg: Config, unreader: Unreader, peer_addr: Any, req_number: int = 1) -> None:
         data = unreader.read()
@@ -81,22 +121,24 @@ class Request(message.Request):  # type: ignore[misc]
         if asked is None or not short or not lines or not _reads_plainly(cfg):
             return False
         headers: list[tuple[str, str]] = []
-        seen: dict[str, str] = {}
+        variables: dict[str, str] = {}
         longest = cfg.limit_request_field_size - len("\r\n")
         for line in lines:
             match = _HEADER.fullmatch(line)
             if match is None or len(line) > longest:
                 return False
-            name, value = match[1].upper(), match[2].strip(" \t")
-            if name in _SPECIAL or (name in _ONCE and name in seen):
+            name, variable = _names(match[1])
+            if name in _SPECIAL or (name in _ONCE and variable in variables):
                 return False
-            seen[name] = value
+            variables[variable] = value = match[2].strip(" \t")
             headers.append((name, value))
-        length = seen.get("CONTENT-LENGTH", "0")
+        length = variables.get("CONTENT_LENGTH", "0")
         if _LENGTH.fullmatch(length) is None:
             return False
         self.method, self.uri, self.path, query = asked.groups()
-        self.query, self.headers, self._stays = query or "", headers, "CONNECTION" not in seen
+        self.query, self.headers, self._stays = query or "", headers, "HTTP_CONNECTION" not in variables
+        if len(variables) == len(headers):
+            self.variables = variables
         self._take_body(unreader, data[end + 4 :], int(length))
         return True
 
@@ -112,6 +154,14 @@ class Request(message.Request):  # type: ignore[misc]
 
     def should_close(self) -> bool:
         return self.must_close if self._stays else bool(super().should_close())
+
+
+@lru_cache(maxsize=256)
+def _names(name: str) -> tuple[str, str]:
+    """A header's name for gunicorn, and for the application."""
+    name = name.upper()
+    variable = name.replace("-", "_")
+    return name, variable if name in ("CONTENT-TYPE", "CONTENT-LENGTH") else f"HTTP_{variable}"
 
 
 def _reads_plainly(cfg: Config) -> bool:

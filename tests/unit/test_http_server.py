@@ -175,6 +175,44 @@ def test_every_head_is_read_or_refused_as_by_gunicorn(changed: dict[str, Any]) -
     assert accepted > 1_000
 
 
+GUNICORN_CREATES = wsgi.create
+
+
+@pytest.mark.parametrize("client", [PEER, "", b"/run/x.sock"])
+def test_every_request_has_the_variables_of_gunicorn(client: Any) -> None:
+    """Also if a header comes twice, or is called like another variable."""
+    chance, cfg, known = random.Random(2), config(limit_request_fields=20), 0
+    names = [
+        "Host",
+        "X-A",
+        "x-a",
+        "X-B",
+        "Content-Type",
+        "content-length",
+        "Connection",
+        "Script-Name",
+        "Cookie",
+    ]
+    for _ in range(2_000):
+        lines = [f"{chance.choice(names)}: {chance.choice(['', '1', 'a b', 'x,y'])}" for _ in range(3)]
+        target = chance.choice(["/", "/a?b=c", "/a%20b", "//a", "/a?"])
+        head = "\r\n".join([f"{chance.choice(METHODS[:3])} {target} HTTP/1.1", *lines, "", "x"])
+        given: list[dict[str, Any]] = []
+        for kind, creates in ((message.Request, GUNICORN_CREATES), (http_server.Request, http_server.create)):
+            try:
+                read_request = kind(cfg, IterUnreader(iter([head.encode()])), client)
+            except Exception:
+                break
+            answer, environ = creates(read_request, Wire(), client, ("::1", 80), cfg)
+            assert answer.req is read_request and environ["wsgi.early_hints"] and environ["gunicorn.socket"]
+            environ["wsgi.input"] = environ["wsgi.input"].read()
+            given.append({**environ, "wsgi.errors": 0, "wsgi.early_hints": 0, "gunicorn.socket": 0})
+        if given:
+            assert given[0] == given[1], head
+            known += getattr(read_request, "variables", None) is not None
+    assert known > 300
+
+
 def test_limits_are_those_of_gunicorn() -> None:
     """A line or a count at the limit is read, one more is refused."""
     cfg = config()
@@ -362,9 +400,9 @@ def test_settings_are_as_they_were() -> None:
 
 
 def parser_parts() -> tuple[Any, ...]:
-    parts = parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper
+    parts = parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper, wsgi.create
     return parts
 
 
 def restore(parts: tuple[Any, ...]) -> None:
-    parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper = parts
+    parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper, wsgi.create = parts
