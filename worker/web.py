@@ -139,6 +139,7 @@ def post_worker_init(worker: Any) -> None:
     if begin is not None:
         begin()
     waiting: dict[_Waiting, float] = {}
+    patience = worker.cfg.keepalive  # `keepalive` above, unless config/gunicorn.py sets another
     worker.timeout_ctx = lambda: _Waiting(waiting)
 
     def end_those(since: float) -> None:
@@ -150,7 +151,7 @@ def post_worker_init(worker: Any) -> None:
     def give_way() -> None:
         while worker.alive:
             time.sleep(0.25)
-            end_those(time.monotonic() - keepalive)
+            end_those(time.monotonic() - patience)
         watch.close_all()
         while True:
             end_those(time.monotonic())

@@ -121,7 +121,7 @@ def test_local_worker_listens_on_loopback(tmp_path: Path) -> None:
 def test_idle_connections_are_closed(tmp_path: Path) -> None:
     """A client has `keepalive` seconds for its next request, and for a whole head; each begins them again."""
     config = tmp_path / "short.py"
-    config.write_text("import worker.web\nworker.web.keepalive = 2\nfrom worker.web import *\n")
+    config.write_text("from worker.web import *\n\nkeepalive = 2\n")
     with served(tmp_path, str(config)) as (_, port):
         links = [socket.create_connection(("127.0.0.1", port), timeout=5) for _ in range(4)]
         silent, slow, idle, busy = links
