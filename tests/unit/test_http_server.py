@@ -406,3 +406,60 @@ def parser_parts() -> tuple[Any, ...]:
 
 def restore(parts: tuple[Any, ...]) -> None:
     parser.RequestParser.mesg_class, wsgi.Response, wsgi.WSGIErrorsWrapper, wsgi.create = parts
+
+
+STREAM_FIELDS = [b"Content-Length: 5", b"Host: a", b"X: \x85", b"Connection: keep-alive", b"X-A:b"] * 5
+STREAM_FIELDS += [
+    b"content-length:0",
+    b"Content-Length: 05",
+    b"Content-Length: +5",
+    b"Content-Length : 5",
+    b" Content-Length: 5",
+    b"Content_Length: 5",
+    b"Transfer-Encoding: chunked",
+    b"Transfer-Encoding: x, chunked",
+    b"Connection: close",
+    b"Expect: 100-continue",
+]
+STREAM_LINES = [b"POST /a HTTP/1.1"] * 6 + [b"GET /?b HTTP/1.1", b"GET //a HTTP/1.1", b"GET / HTTP/1.0"]
+STREAM_BODIES = [b"", b"hello", b"5\r\nhello\r\n0\r\n\r\n", b"0\r\n\r\n", b"hello\r\n"]
+
+
+def stream(chance: random.Random) -> bytes:
+    """A few requests one after the other; where each ends depends on how the one before is read."""
+    made = b""
+    for _ in range(chance.choice([1, 2, 3, 5])):
+        fields = chance.choices(STREAM_FIELDS, k=chance.choice([0, 1, 1, 2, 2, 3]))
+        ends = [chance.choice([b"\r\n"] * 60 + [b"\n", b"\r", b"\r\n\r\n"]) for _ in range(len(fields) + 1)]
+        lines = [chance.choice(STREAM_LINES), *fields]
+        made += b"".join(line + end for line, end in zip(lines, ends, strict=True))
+        made += b"\r\n" + chance.choice(STREAM_BODIES)
+    return made
+
+
+def requests_read(kind: Any, cfg: Config, parts: list[bytes], reads: list[int | None]) -> list[Any]:
+    """What each request was taken for, and what the application read of its body, until a refusal."""
+    requests = parser.RequestParser(cfg, iter(()), PEER)
+    requests.mesg_class, requests.unreader = kind, IterUnreader(iter(parts))
+    found: list[Any] = []
+    try:
+        for wanted, each in zip(reads, requests, strict=False):
+            found.append((each.method, each.uri, each.version, each.headers, each.should_close()))
+            found.append(each.body.read(wanted))
+    except Exception as refused:
+        found.append((type(refused), str(refused)))
+    return found
+
+
+def test_every_stream_of_requests_is_split_as_by_gunicorn() -> None:
+    """In whatever pieces it arrives, and whether or not the application reads the bodies."""
+    chance, cfg, accepted = random.Random(2), config(), 0
+    for _ in range(10_000):
+        whole, reads = stream(chance), [chance.choice([None, 0, 1, 9]) for _ in range(6)]
+        cuts = sorted(chance.randrange(len(whole)) for _ in range(chance.choice([0, 0, 1, 3])))
+        parts = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True)]
+        parts = [part for part in parts if part]
+        expected = requests_read(message.Request, cfg, parts, reads)
+        assert requests_read(http_server.Request, cfg, parts, reads) == expected, (parts, reads)
+        accepted += len(expected) > 3
+    assert accepted > 500
