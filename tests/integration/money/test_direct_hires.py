@@ -9,13 +9,16 @@ from typing import Any
 
 import pytest
 from flask import Flask
+from gunicorn.http.errors import NoMoreData
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from tests.fakes.paid_worker import PaidWorker
 from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import DoorAnswer, Hired, Seeker, decoded
+from worker.doors.bodies import TooSlow
 from worker.doors.contract_bodies import expect_json
 from worker.doors.direct import DirectRoutes
+from worker.doors.limits import BODY_BYTES
 from worker.x402.sign_in import SIGN_IN
 
 BODY = {"do": "ok", "text": "wörld"}
@@ -30,6 +33,7 @@ class TwoWayDoor:
         self._ways = {"direct": direct, "flask": direct._app}
         self._app = app
         self.way = "direct"
+        self.changes: dict[str, Any] = {}
 
     @contextmanager
     def by(self, way: str) -> Iterator[None]:
@@ -45,6 +49,7 @@ class TwoWayDoor:
         environ = EnvironBuilder(path, method=method, headers=sent, data=data).get_environ()
         # As gunicorn: the server ends the body.
         environ["wsgi.input_terminated"] = True
+        environ.update(self.changes)
         chunks, status, answered = run_wsgi_app(self._ways[self.way], environ, buffered=True)
         names = [name for name, _ in answered]
         assert len(names) == len({name.lower() for name in names})
@@ -140,6 +145,63 @@ def test_unpaid_requests_get_the_same_answer(
     answer = both(door, door_path, body, {"X-Contract-ID": hired.id, **headers})
     assert answer.status >= 400 and answer.header("X-Request-Id") == "asked"
     assert answer.header("Access-Control-Expose-Headers") and answer.header("Cache-Control")
+
+
+class BrokenBody:
+    """A body that ends early, or fails."""
+
+    def __init__(self, content: bytes | Exception) -> None:
+        self._content = content
+
+    def read(self, size: int = -1) -> bytes:
+        if isinstance(self._content, Exception):
+            raise self._content
+        return self._content
+
+
+PAYING = {"PAYMENT-SIGNATURE": "e30="}
+
+
+@pytest.mark.parametrize("door_path", ["/execute", "/buy/echo"])
+@pytest.mark.parametrize("headers", [{}, PAYING])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"wsgi.input": BrokenBody(b"{")},
+        {"wsgi.input": BrokenBody(ConnectionResetError())},
+        {"wsgi.input": BrokenBody(NoMoreData(b""))},
+        {"wsgi.input": BrokenBody(TooSlow())},
+        {"CONTENT_LENGTH": str(BODY_BYTES + 1)},
+    ],
+)
+def test_unreadable_bodies_get_the_same_answer(
+    hired: Hired, door: TwoWayDoor, door_path: str, headers: dict[str, str], changes: dict[str, Any]
+) -> None:
+    """With a payment, which an earlier request may have brought too, no charge is ruled out."""
+    door.changes = changes
+    answer = both(door, door_path, BODY, {"X-Contract-ID": hired.id, **headers})
+    assert answer.status in (400, 408, 413)
+    assert answer.json["error"]["details"]["charged"] is (None if headers else False)
+
+
+@pytest.mark.parametrize("door_path", ["/execute", "/buy/echo"])
+@pytest.mark.parametrize("headers", [{}, PAYING])
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"CONTENT_LENGTH": str(BODY_BYTES), "wsgi.input": BrokenBody(b"x" * BODY_BYTES)},
+        {"CONTENT_LENGTH": ""},
+        {"HTTP_HOST": "a:99999"},
+        {"HTTP_HOST": "a b"},
+        {"HTTP_UPGRADE": "h2c"},
+    ],
+)
+def test_odd_requests_get_the_same_answer(
+    hired: Hired, door: TwoWayDoor, door_path: str, headers: dict[str, str], changes: dict[str, Any]
+) -> None:
+    """The largest body, one of unknown length, and hosts that Flask is asked about."""
+    door.changes = changes
+    assert both(door, door_path, BODY, {"X-Contract-ID": hired.id, **headers}).status >= 400
 
 
 @pytest.mark.parametrize(
