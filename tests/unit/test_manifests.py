@@ -151,6 +151,10 @@ NESTED = {
         "local function outer() return between() end\nlocal function between() return inner() end\n",
         "between",
     ),
+    "a user whose parameters take two lines": (
+        "local function outer() return long(1, 2) end\nlocal function long(a,\n  b) return inner() end\n",
+        "long",
+    ),
     "what holds both its users": (
         "local function outer() return left() + right() end\n"
         "local function left() return inner() end\nlocal function right() return inner() end\n",
@@ -164,6 +168,11 @@ NOT_NESTED = {
     ),
     "a user with a parameter of its name": (
         "local function outer() return one(1) end\nlocal function one(inner) return inner end\n",
+        "outer",
+    ),
+    "a user with a parameter of the name of another function": (
+        "local function outer() return one(1) + used() end\nlocal function used() return 2 end\n"
+        "local function one(used) return inner() + used end\n",
         "outer",
     ),
     "what calls itself": ("local function outer() return outer() or inner() end\n", ""),

@@ -295,29 +295,32 @@ class _Nesting:
     def _definition(self, name: str) -> str:
         text = re.sub(r"^local (function )?", r"\1", self._functions[name])
         inner = self.source(name)
-        return re.sub(r"^.*?\)", lambda head: f"{head[0]}\n{inner}\n", text, count=1) if inner else text
+        return re.sub(r"^[^)]*\)", lambda head: f"{head[0]}\n{inner}\n", text, count=1) if inner else text
 
     def _places(self, name: str, below: tuple[str, ...] = ()) -> list[str]:
         """The functions around a definition, from the script itself inwards: those around all its users."""
         if name not in self._found:
-            around = [self._around(user, name, (*below, name)) for user in self._users[name]]
+            around = [self._around(user, (*below, name)) for user in self._users[name]]
             levels = zip(*around, strict=False)
             common = [level[0] for level in takewhile(lambda level: len(set(level)) == 1, levels)]
             self._found[name] = common or [_BODY]
         return self._found[name]
 
-    def _around(self, user: str, name: str, below: tuple[str, ...]) -> list[str]:
+    def _around(self, user: str, below: tuple[str, ...]) -> list[str]:
         """The functions that can hold what this user needs, itself included."""
         if user == _BODY or user in below:
             return [_BODY]
         places = self._places(user, below)
-        return [*places, user] if self._may_hold(user, name) else places
+        return [*places, user] if self._may_hold(user) else places
 
-    def _may_hold(self, user: str, name: str) -> bool:
-        """Whether it is a function called at one place, none of whose parameters has this name."""
+    def _may_hold(self, user: str) -> bool:
+        """Whether it is a function called at one place, none of whose parameters hides a shared name.
+
+        What is defined inside, or inside that, may use any of those.
+        """
         head = re.match(r"local function \w+\(([^)]*)\)", self._functions[user])
         calls = sum(words[user] for words in self._words.values()) - 1
-        return bool(head) and calls == 1 and name not in _all_words(head[1] if head else "")
+        return bool(head) and calls == 1 and not self._functions.keys() & _all_words(head[1] if head else "")
 
 
 def _words(text: str) -> set[str]:
