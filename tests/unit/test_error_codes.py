@@ -39,8 +39,13 @@ NO_CODES = {
     "MAX_CONTENT_LENGTH",  # Flask's
     "PATH_INFO",  # WSGI's
     "QUERY_STRING",
+    "RAW_URI",
     "REMOTE_ADDR",
+    "REMOTE_PORT",
     "REQUEST_METHOD",
+    "SCRIPT_NAME",
+    "SERVER_NAME",
+    "SERVER_PORT",
     "SERVER_PROTOCOL",
     "MAX_SIZE",
     "FACILITATOR_GAS_KEY",
