@@ -285,7 +285,7 @@ class _Nesting:
         }
         self._found: dict[str, list[str]] = {}
 
-    def source(self, inside: str = "") -> str:
+    def source(self, inside: str = _BODY) -> str:
         """The functions that are defined in this one."""
         names = [name for name in self._functions if self._places(name)[-1] == inside]
         if not names:
@@ -319,8 +319,10 @@ class _Nesting:
         What is defined inside, or inside that, may use any of those.
         """
         head = re.match(r"local function \w+\(([^)]*)\)", self._functions[user])
-        calls = sum(words[user] for words in self._words.values()) - 1
-        return bool(head) and calls == 1 and not self._functions.keys() & _all_words(head[1] if head else "")
+        if head is None or self._functions.keys() & _all_words(head[1]):
+            return False
+        calls = sum(words[user] for words in self._words.values()) - 1  # its definition
+        return calls == 1
 
 
 def _words(text: str) -> set[str]:
