@@ -28,7 +28,7 @@ from worker.hiring.refusals import (
     result_expired,
     tell_of_money,
 )
-from worker.hiring.task import PaymentRequired, Task, TaskInput
+from worker.hiring.task import PaymentRequired, Task, TaskInput, too_many_payments
 from worker.hiring.tasks import Tasks
 from worker.payments.answers import ClaimAnswer, RepayAnswer, UnparkAnswer
 from worker.payments.budget import UnpaidWork
@@ -95,7 +95,7 @@ class Hiring:
         return has_paid
 
     def offer_again(self, task: Task) -> Problem:
-        """The 402 for a task whose payment failed while its request waited."""
+        """The refusal of a task whose payment failed while its request waited."""
         load = self.conditions.current_load(task.capability)
         self.conditions.check_deliverable(task.contract, task.capability, load)
         return task.refusal(self.conditions.offer(task.contract, task.capability, load, sealed=task.sealed))
@@ -248,6 +248,8 @@ class Hiring:
         )
         payment = read_payment(headers, offer.requirements())
         if payment is None:
+            if known is not None and known.pays_no_more:
+                raise too_many_payments()
             last = known.money.payment() if known else None
             estimate = self.conditions.estimate(contract, capability, load)
             raise PaymentRequired(offer, (last.code if last else "") or "payment required", **estimate)
@@ -344,11 +346,7 @@ class Hiring:
                     "this payment-identifier was used with another payment", code="PAYMENT_IDENTIFIER_USED"
                 )
             case ClaimAnswer.PAYMENTS:
-                raise Conflict(
-                    "too many payments of this contract failed",
-                    code="TOO_MANY_PAYMENTS",
-                    advice="Draft a new contract. You were not charged.",
-                )
+                raise too_many_payments()
             case ClaimAnswer.BUDGET:
                 raise UnpaidWork.told(*reply.values)
             case ClaimAnswer.BUSY:

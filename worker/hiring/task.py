@@ -11,13 +11,13 @@ from typing import Any
 from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract
 from worker.core.canonical import canonical, parse
-from worker.core.errors import Problem
+from worker.core.errors import Conflict, Problem
 from worker.core.states import Phase
 from worker.engine.record import Execution
 from worker.hiring.finished_tasks import is_final
 from worker.hiring.own_calls import OwnCalls
 from worker.payments.ledger_reader import Reading
-from worker.payments.payment import ExecutionMoney, PaymentState
+from worker.payments.payment import MOST_PAYMENTS, MOST_PAYMENTS_SEALED, ExecutionMoney, PaymentState
 from worker.x402.offer import Offer, OfferMismatch
 from worker.x402.receipts import failed_response
 from worker.x402.wire import PaymentPayload
@@ -53,6 +53,15 @@ class PaymentRequired(Problem):
             advice="Sign a new payment for the offer in PAYMENT-REQUIRED. You were not charged.",
             response=failed_response(refusal.reason, offer.network.caip2, payment.authorization.payer),
         )
+
+
+def too_many_payments(**details: Any) -> Conflict:
+    return Conflict(
+        "too many payments of this contract failed",
+        code="TOO_MANY_PAYMENTS",
+        advice="Draft a new contract. You were not charged.",
+        **details,
+    )
 
 
 class TaskRecord:
@@ -131,11 +140,19 @@ class Task:
     def unpaid(self) -> bool:
         return self.execution.phase in AWAITING and not self.execution.state.terminal
 
-    def refusal(self, offer: Offer) -> PaymentRequired:
-        """The 402 of a task whose last payment failed."""
+    @property
+    def pays_no_more(self) -> bool:
+        """Whether so many of its payments have failed that no other one is accepted."""
+        most = MOST_PAYMENTS_SEALED if self.sealed else MOST_PAYMENTS
+        return len(self.money.payments) >= most
+
+    def refusal(self, offer: Offer) -> Problem:
+        """The answer of a task whose last payment failed: a 402 while another one would be accepted."""
         payment = self.money.payment()
         if payment is None:
             return PaymentRequired(offer)
+        if self.pays_no_more:
+            return too_many_payments(reason=payment.code)
         return PaymentRequired(
             offer,
             payment.code or "payment required",

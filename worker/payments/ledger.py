@@ -35,6 +35,7 @@ from worker.payments.answers import (
 from worker.payments.budget import Allowance
 from worker.payments.ledger_reader import LedgerReader, Reading
 from worker.payments.packed_payment import SentPayment, pack_response
+from worker.payments.payment import MOST_PAYMENTS, MOST_PAYMENTS_SEALED
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.store.client import as_bytes
@@ -177,6 +178,8 @@ class Ledger(LedgerReader):
             created=payload,
             hooks=fields.get("hooks", b""),
             changeable=len(replaceable),
+            most_payments=MOST_PAYMENTS,
+            most_payments_sealed=MOST_PAYMENTS_SEALED,
             writer=self.safe.name,
             signed=claim.signed_us,
             longest=claim.longest_us,

@@ -10,6 +10,10 @@ from worker.core.states import State
 from worker.payments.packed_payment import unpack_response
 from worker.store.money_fields import payment_field
 
+# A refused payment's record is permanent, and signing an authorization without funds costs nothing. Sealed
+# work waits for its pay, so that more tries are worth their bytes.
+MOST_PAYMENTS, MOST_PAYMENTS_SEALED = 20, 100
+
 
 class PaymentState(StrEnum):
     CLAIMED = "claimed"

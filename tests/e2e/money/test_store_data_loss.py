@@ -153,7 +153,9 @@ def test_store_losing_writes_during_settle_charges_once(
     charges = [(each.answers, amount) for each, amount in paid.items()]
     assert set(paid.values()) <= {0, PRICE}, charges
     open_still = [each for each in hires if each.result is None]
-    assert not open_still, [(each.hired.id, each.answers, each.last, paid[each]) for each in open_still]
+    assert not open_still, [
+        (each.hired.id, each.answers, each.last, paid[each], failures(processes, each)) for each in open_still
+    ]
     for each in hires:
         assert paid[each] in allowed(processes, each), (each.hired.id, each.answers, each.last, charges)
     print(f"run {number}: {len(hires)} contracts, {len(targets)} in mid-settle, all charged once")
@@ -171,6 +173,13 @@ def allowed(processes: WorkerProcesses, each: InsistentSeeker) -> set[int]:
     sent = processes.rpc.transferred(wallet, processes.wallet)
     refunded = sent > 0 and processes.rpc.transferred(processes.wallet, wallet) == sent
     return {0, PRICE} if refunded else {PRICE}
+
+
+def failures(processes: WorkerProcesses, each: InsistentSeeker) -> list[tuple[str, str]]:
+    """State and code of its payments."""
+    id = processes.execution_of(each.hired.id)
+    found = processes.parts.ledger.read(id) if id else None
+    return [(payment.state, payment.code) for payment in found.money.payments] if found else []
 
 
 def calls(processes: WorkerProcesses, each: InsistentSeeker) -> int:

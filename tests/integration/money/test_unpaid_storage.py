@@ -134,6 +134,20 @@ def test_refused_payments_per_contract_are_limited(paid_door: PaidDoor) -> None:
     assert [payment.state for payment in money.payments] == [PaymentState.REFUSED] * 20 and not ids
 
 
+@pytest.mark.parametrize("paying", ["nothing", "last"])
+def test_no_more_payments_are_asked_for_than_are_accepted(paid_door: PaidDoor, paying: str) -> None:
+    """A program that pays each 402 must not ask for ever: the last refusal says that no payment helps."""
+    deal = paid_door.deal()
+    for n in range(20):
+        with pytest.raises(Problem) as offered:
+            deal.execute("small")
+        assert offered.value.status == 402, n
+        refused(paid_door, deal, "small")
+    with pytest.raises(Conflict) as error:
+        deal.execute("small", None if paying == "nothing" else deal.payments[-1])
+    assert (error.value.code, error.value.charged) == ("TOO_MANY_PAYMENTS", False)
+
+
 def test_oversized_contract_is_not_signed(paid_worker: PaidWorker) -> None:
     """A contract too large for the store is refused; one with a large schema is signed."""
     seeker = paid_worker.seeker()

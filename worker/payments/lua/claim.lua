@@ -26,6 +26,8 @@
 --   created       payload of execution.created
 --   hooks         webhooks to notify
 --   changeable    how many fields an unpaid record may still change
+--   most_payments  of an execution whose work is not sealed
+--   most_payments_sealed
 --   writer        writing process
 --   signed        when the contract was signed, us
 --   longest       us within which an authorization for it may still land
@@ -77,8 +79,7 @@ end
 if identifier ~= '' and named then return {'identifier'} end
 if phase and phase ~= 'offered' and phase ~= 'payment_due' then return {'paying', phase} end
 if sealed and known_digest ~= digest then return {'conflict'} end
--- A payment's record is permanent, and signing an authorization without funds costs nothing.
-if not found and payments >= (sealed and 100 or 20) then return {'payments'} end
+if not found and payments >= tonumber(sealed and most_payments_sealed or most_payments) then return {'payments'} end
 local newcomer = false
 -- Payment for work that is already done is always accepted.
 if not sealed and not found then
