@@ -7,6 +7,7 @@ import random
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,14 +16,19 @@ import redis
 from rq.exceptions import StopRequested
 
 from tests.engine import ERROR, LEASE, SECOND, Engine
+from tests.waiting import eventually
 from worker.core.states import Lane, State
 from worker.engine.answers import SealAnswer
 from worker.engine.record import Execution
 from worker.queue import warm
-from worker.queue.express_lane import _LOOK_EVERY, ExpressLane
+from worker.queue.express_lane import _HAND_SECONDS, _LOOK_EVERY, _SHORT_SECONDS, ExpressLane, _SentSeal
+from worker.queue.lease_keeper import LeaseKeeper
+from worker.queue.presence import Presence
 from worker.queue.process_limits import ProcessLimits, ProcessWear
-from worker.queue.status_page import NextRun
+from worker.queue.status_page import MOST_ASKED, AskedRun, StatusPage
 from worker.queue.supervisor import requeue_lost
+from worker.store.connections import CurrentPrimary, StoreConnection
+from worker.store.linked_client import LinkedClient
 from worker.store.scripts import ScriptCall
 
 
@@ -48,7 +54,7 @@ def next_run(engine: Engine, lane: ExpressLane) -> Execution:
     return engine.take(lane.take())
 
 
-def seal(engine: Engine, lane: ExpressLane, execution: Execution) -> SealAnswer:
+def seal(engine: Engine, lane: ExpressLane, execution: Execution) -> SealAnswer | None:
     return engine.store.seal(
         execution.id, execution.fence, "completed", output=b"1", result=b"{}", error=b"", payload=b"{}",
         send=lane.seal,
@@ -58,7 +64,7 @@ def seal(engine: Engine, lane: ExpressLane, execution: Execution) -> SealAnswer:
 def run_next(engine: Engine, lane: ExpressLane) -> str:
     """Takes the next execution and seals its work; returns its id."""
     execution = next_run(engine, lane)
-    assert seal(engine, lane, execution) is SealAnswer.OK
+    assert seal(engine, lane, execution) in (SealAnswer.OK, None)
     return execution.id
 
 
@@ -113,7 +119,7 @@ def test_two_processes_share_the_lane(engine: Engine, lane: ExpressLane) -> None
         each, execution = running.pop(0)
         if len(done) == 40:
             before = trips(engine)
-        assert seal(engine, each, execution) is SealAnswer.OK
+        assert seal(engine, each, execution) in (SealAnswer.OK, None)
         done.append(execution.id)
         if each.has_lease or each._next or engine.client.llen(engine.keys.express):
             running.append((each, next_run(engine, each)))
@@ -298,13 +304,13 @@ def test_parent_hands_back_the_lease_of_a_run_that_a_dead_process_had_not_begun(
     engine: Engine, granted: bool
 ) -> None:
     """Known from before the seal was sent; it costs no attempt, and later it changes nothing."""
-    asked: list[NextRun] = []
+    asked: list[AskedRun] = []
     lane = ExpressLane(
         engine.client,
         engine.store,
         worker="w1",
         lease_us=LEASE,
-        asks=lambda *run: asked.append(NextRun(*run)),
+        asks=lambda runs: asked.extend(AskedRun(*run) for run in runs),
     )
     ids = under_load(engine, lane, 3)
     requeue = requeue_lost(engine.store, push=lambda id: None)
@@ -323,6 +329,183 @@ def test_parent_hands_back_the_lease_of_a_run_that_a_dead_process_had_not_begun(
 def _copied(client: redis.Redis) -> redis.ConnectionPool:
     pool = client.connection_pool
     return redis.ConnectionPool(connection_class=pool.connection_class, **pool.connection_kwargs)
+
+
+@pytest.fixture(name="linked")
+def _linked(engine: Engine) -> Engine:
+    """The same engine on a link, as processes have it, where seals go ahead of their answers."""
+    options = {**engine.client.connection_pool.connection_kwargs, "home": CurrentPrimary()}
+    pool = redis.BlockingConnectionPool(connection_class=StoreConnection, max_connections=1, **options)
+    return Engine(LinkedClient(pool), engine.files)
+
+
+def with_a_hand(engine: Engine, lane: ExpressLane, left: int = 0) -> list[str]:
+    """Runs work until it has the most leases in hand; returns the ids left, of which the first are leased."""
+    ids = short_work(engine, 3 * _LOOK_EVERY + MOST_ASKED + left)
+    for number in range(len(ids)):
+        if len(lane._hand) == MOST_ASKED:
+            return ids[number:]
+        run_next(engine, lane)
+    raise AssertionError("the hand was never full")
+
+
+def test_short_runs_share_a_round_trip(linked: Engine) -> None:
+    """With leases in hand a seal waits for nothing; the last one brings the answers and the next leases."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane, 4 * MOST_ASKED)
+    before = trips(linked)
+    assert [run_next(linked, lane) for _ in ids] == ids
+    assert not lane.has_lease
+    lane.give_back()
+    assert trips(linked) - before <= len(ids) * 1.2, "the store may read each seal as it comes"
+    assert {linked.get(id).state for id in ids} == {State.COMPLETED}
+    assert {(linked.get(id).attempt, linked.get(id).fence) for id in ids} == {(1, 1)}
+    assert not lane._sent and linked.client.zcard(linked.keys.leases) == 0
+
+
+def test_a_long_run_takes_one_lease(linked: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits behind such a run stays in the lane, where others take it."""
+    lane = lane_of(linked)
+    with_a_hand(linked, lane, 40)
+    while lane.has_lease:
+        execution = next_run(linked, lane)
+        time.sleep(0.0 if lane.has_lease else 2 * _SHORT_SECONDS)
+        seal(linked, lane, execution)
+        if not lane._sent:
+            break
+    for _ in range(MOST_ASKED):
+        execution = next_run(linked, lane)
+        time.sleep(2 * _SHORT_SECONDS)
+        seal(linked, lane, execution)
+    assert len(lane._hand) + bool(lane._next) <= 1
+
+
+def test_leases_that_a_long_run_keeps_waiting_go_back(linked: Engine) -> None:
+    """Another process may run them at once, and no attempt is lost; the long run ends as usual."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+    execution = next_run(linked, lane)
+    waiting = ids[1:MOST_ASKED]
+    assert lane.lighten() and lane.has_lease, "it has not waited for long"
+    time.sleep(_HAND_SECONDS * 1.1)
+    assert not lane.lighten() and not lane.has_lease
+    assert set(waiting) <= set(linked.store.express_messages())
+    assert {(linked.get(id).state, linked.get(id).attempt) for id in waiting} == {(State.PENDING, 0)}
+    assert seal(linked, lane, execution) is SealAnswer.OK
+
+
+def test_the_keeper_looks_after_leases_that_wait(linked: Engine) -> None:
+    """Its thread, while the long run is the author's function."""
+    lane = ExpressLane(
+        linked.client, linked.store, worker="w1", lease_us=LEASE, loaded=lambda: keeper.loaded()
+    )
+    keeper = LeaseKeeper(
+        linked.store,
+        lease_us=LEASE,
+        parent=linked.parent,
+        presence=Presence(linked.store, "express", "w1"),
+        lighten=lane.lighten,
+    )
+    with_a_hand(linked, lane)
+    execution = next_run(linked, lane)
+    job: Any = SimpleNamespace(seconds_left=lambda: 60.0, flush_when_old=lambda: None, stopped=None)
+    with keeper.hold(execution, job):
+        eventually(lambda: not lane.has_lease, 10, "an empty hand")
+    assert seal(linked, lane, execution) is SealAnswer.OK
+
+
+def test_a_seal_sent_ahead_whose_answer_is_lost_is_sent_again(
+    linked: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the store has it or not: it knows the seal by its fence."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+
+    def lost(call: ScriptCall) -> Any:
+        if len(lane._sent) % 2:
+            linked.store.scripts.send(call)
+
+        def read() -> Any:
+            raise redis.ConnectionError("lost")
+
+        return read
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(linked.store.scripts, "begin", lost)
+        for _ in range(MOST_ASKED - 1):
+            assert seal(linked, lane, next_run(linked, lane)) is None
+    assert [linked.get(id).state for id in ids[:3]] == [State.RUNNING, State.COMPLETED, State.RUNNING]
+    lane.give_back()
+    done = ids[: MOST_ASKED - 1]
+    assert {linked.get(id).state for id in done} == {State.COMPLETED} and not lane._sent
+    assert [linked.kinds(id).count("execution.completed") for id in done] == [1] * len(done)
+
+
+def test_a_seal_sent_ahead_is_kept_while_the_store_is_away(
+    linked: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent until its lease must have lapsed; then the clock has the work."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+    seal(linked, lane, next_run(linked, lane))
+
+    def away(*args: object, **more: object) -> Any:
+        raise redis.ConnectionError("away")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(linked.client.link, "ask", away)  # type: ignore[attr-defined]
+        for _ in range(2):
+            with pytest.raises(redis.ConnectionError):
+                lane.give_back()
+    lane.give_back()
+    assert linked.get(ids[0]).state is State.COMPLETED and not lane._sent
+    lane._sent.append(_SentSeal(linked.store.scripts.call("hint", id=ids[0]), away, 0.0))
+    monkeypatch.setattr(linked.store.scripts, "send", away)
+    lane.give_back()
+    assert not lane._sent
+
+
+def test_a_seal_sent_ahead_of_a_spoiled_run_stops_no_other(linked: Engine) -> None:
+    """Its lease lapses, as after any bug; the seals around it stand."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+    linked.client.set(linked.keys.steps(ids[1]), "spoiled")
+    for _ in range(MOST_ASKED):
+        seal(linked, lane, next_run(linked, lane))
+    states = [linked.get(id).state for id in ids[:MOST_ASKED]]
+    assert states == [State.COMPLETED, State.RUNNING, *[State.COMPLETED] * (MOST_ASKED - 2)]
+
+
+def test_a_process_killed_with_leases_in_hand_loses_nothing(linked: Engine, tmp_path: Path) -> None:
+    """What it sealed is sealed, what it ran is tried again, and what it had not begun goes back whole."""
+    page = StatusPage()
+    ids = short_work(linked, 4 * _LOOK_EVERY + MOST_ASKED)
+    done = tmp_path / "done"
+
+    def until_loaded() -> None:
+        lane = ExpressLane(linked.client, linked.store, worker="w1", lease_us=LEASE, asks=page.asks)
+        ran = 0
+        while len(lane._hand) < MOST_ASKED:
+            run_next(linked, lane)
+            ran += 1
+        seal(linked, lane, next_run(linked, lane))
+        execution = next_run(linked, lane)
+        page.running(execution.id, execution.fence, 60.0)
+        done.write_text(str(ran + 1))
+
+    dies(until_loaded)
+    ran = int(done.read_text())
+    eventually(lambda: linked.get(ids[ran - 1]).state is State.COMPLETED, 10, "the seal that was sent ahead")
+    requeue = requeue_lost(linked.store, push=lambda id: None)
+    run = page.run()
+    assert run is not None and run.execution_id == ids[ran]
+    for lost in (run, *page.asked()):
+        requeue(lost)
+    assert {linked.get(id).state for id in ids[:ran]} == {State.COMPLETED}
+    waiting = linked.store.express_messages()
+    assert sorted(waiting) == sorted(ids[ran:])
+    attempts = [linked.take(id).attempt for id in ids[ran : ran + MOST_ASKED - 1]]
+    assert attempts == [2] + [1] * (MOST_ASKED - 2)
 
 
 def test_lease_that_is_too_old_to_begin_is_given_back(
@@ -402,8 +585,8 @@ def test_lease_whose_answer_is_lost_is_handed_back(
     execution = next_run(engine, lane)
     send_each = engine.store.scripts.send_each
 
-    def cut(call: ScriptCall, other: ScriptCall) -> Any:
-        send_each(call, other)
+    def cut(*parts: Any) -> Any:
+        send_each(*parts)
         raise redis.TimeoutError("no answer")
 
     with monkeypatch.context() as cut_off:
@@ -425,7 +608,7 @@ def test_lease_whose_answer_is_lost_is_left_to_whom_it_has_passed(
     ids = under_load(engine, lane, 3)
     execution = next_run(engine, lane)
 
-    def cut(call: ScriptCall, other: ScriptCall) -> Any:
+    def cut(*parts: Any) -> Any:
         raise redis.ConnectionError("nothing was sent")
 
     with monkeypatch.context() as cut_off:
@@ -492,7 +675,7 @@ def test_a_seal_that_fails_takes_one_lease_at_most(
         run_next(engine, lane)
     execution = engine.take(lane.take())
 
-    def refuse(call: ScriptCall, other: ScriptCall) -> Any:
+    def refuse(call: ScriptCall, other: ScriptCall, look: object) -> Any:
         engine.store.scripts.send(other)
         raise redis.ConnectionError("lost")
 

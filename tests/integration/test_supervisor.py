@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from worker.engine.record import Execution, from_mapping
-from worker.queue.status_page import CurrentRun, NextRun
+from worker.queue.status_page import AskedRun, CurrentRun
 from worker.queue.supervisor import Requeue, Supervisor
 from worker.queue.supervisor_pipe import SupervisorPipe
 
@@ -92,9 +92,9 @@ def _run(shared_log: SharedLog) -> Iterator[Run]:
         process.join(5)
 
 
-def told(run: CurrentRun | NextRun) -> str:
+def told(run: CurrentRun | AskedRun) -> str:
     """The lost run's id, and its fence or session."""
-    return f"{run.execution_id} {run.session if isinstance(run, NextRun) else run.fence}"
+    return f"{run.execution_id} {run.session if isinstance(run, AskedRun) else run.fence}"
 
 
 def _alive(pid: int) -> bool:
@@ -138,23 +138,24 @@ def test_dead_childs_next_work_is_handed_back_as_not_begun(run: Run, shared_log:
             time.sleep(60)
         shared_log.add("began")
         line.running(execution("first", 1), 60)
-        line.asks("second", "s2")
+        line.asks([("second", "s2")])
         line.running(execution("second", 2), 60)
-        line.asks("third", "s3")
+        line.asks([("third", "s3"), ("fourth", "s4")])
         os.kill(os.getpid(), signal.SIGKILL)
 
     run(child, "one")
-    shared_log.wait("requeue third s3")
+    shared_log.wait("requeue fourth s4")
     assert [line for line in shared_log.read() if line.startswith("requeue")] == [
         "requeue second 2",
         "requeue third s3",
+        "requeue fourth s4",
     ]
 
 
 def test_hand_back_is_retried_through_an_outage(run: Run, shared_log: SharedLog) -> None:
     """If the store is unreachable when a process dies, it is notified later, once."""
 
-    def requeue(run: CurrentRun | NextRun) -> None:
+    def requeue(run: CurrentRun | AskedRun) -> None:
         shared_log.add("asked")
         if shared_log.read().count("asked") < 3:
             raise redis.ConnectionError("away")

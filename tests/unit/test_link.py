@@ -149,6 +149,52 @@ def _linked() -> Iterator[Linked]:
     linked.store.close()
 
 
+def test_a_command_sent_ahead_is_read_with_the_next(linked: Linked) -> None:
+    """Its caller goes on at once; replies keep the order of their commands."""
+    ahead = [linked.link.begin(PING) for _ in range(3)]
+    linked.store.answer(b"+a\r\n-ERR b\r\n+c\r\n")
+    [after] = linked.asks()
+    eventually(lambda: sum(linked.store.reads) == 4)
+    linked.store.answer(b"+d\r\n")
+    assert after.result() == [b"d"]
+    [first, second, third] = [read() for read in ahead]
+    assert (first, third) == (b"a", b"c") and isinstance(second, redis.ResponseError)
+    assert linked.store.opened == 1
+
+
+def test_an_answer_to_what_was_sent_ahead_can_be_asked_for(linked: Linked) -> None:
+    """Without another command; it may have come while nobody looked."""
+    read = linked.link.begin(PING)
+    linked.store.heard(1)
+    linked.store.answer(b"+a\r\n")
+    assert read() == b"a" and read() == b"a"
+    assert linked.answered(b"+b\r\n", 1, 1) == [b"b"] and linked.store.opened == 1
+
+
+def test_what_was_sent_ahead_is_lost_with_its_connection(linked: Linked) -> None:
+    """Its caller is told when it asks, and so is the command that met the loss; the next one goes on."""
+    ahead = [linked.link.begin(PING) for _ in range(2)]
+    eventually(lambda: sum(linked.store.reads) == 2)
+    linked.store.hang_up()
+    with pytest.raises(redis.ConnectionError):
+        linked.link.ask(PING)
+    for read in ahead:
+        with pytest.raises(redis.ConnectionError):
+            read()
+    [again] = linked.asks()
+    eventually(lambda: linked.store.opened == 2)
+    linked.store.answer(b"+b\r\n")
+    assert again.result() == [b"b"]
+
+
+def test_a_link_with_something_sent_ahead_stays_open(linked: Linked) -> None:
+    """Closing it would lose the answer."""
+    read = linked.link.begin(PING)
+    linked.link.close()
+    linked.store.answer(b"+a\r\n")
+    assert read() == b"a"
+
+
 def test_a_lone_command_goes_at_once(linked: Linked) -> None:
     """It waits for nobody, and its caller gets the reply."""
     assert linked.answered(b"+PONG\r\n", 1) == [b"PONG"]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.waiting import eventually
-from worker.queue.status_page import MOST_ID, NextRun, StatusPage
+from worker.queue.status_page import MOST_ASKED, MOST_ID, AskedRun, StatusPage
 
 PATIENCE = 30.0
 
@@ -33,20 +33,19 @@ def test_a_run_is_on_the_page_until_it_ends(page: StatusPage) -> None:
     assert page.run() is None
 
 
-def test_next_run_is_on_the_page_until_it_begins(page: StatusPage) -> None:
-    """Beside the run under way, and with the session under which its lease was asked for."""
-    assert page.next_run() is None
+def test_runs_asked_for_stay_on_the_page_through_the_next_question(page: StatusPage) -> None:
+    """What became of them is known only then. The run under way is not among them, nor what does not fit."""
+    assert page.asked() == []
     page.running("a", 1, 60.0)
-    page.asks("b c", "s1")
-    assert page.next_run() == NextRun("b c", "s1")
-    page.asks("d", "s2")
-    page.idle()
-    assert page.run() is None and page.next_run() == NextRun("d", "s2")
+    page.asks([("b c", "s1"), ("x" * MOST_ID, "s2"), ("d", "s3")])
+    assert page.asked() == [AskedRun("b c", "s1"), AskedRun("d", "s3")]
     page.running("d", 1, 60.0)
-    assert page.next_run() is None
-    page.asks("e", "s3")
-    page.asks("x" * MOST_ID, "s4")
-    assert page.next_run() is None
+    assert page.asked() == [AskedRun("b c", "s1")]
+    page.asks([("e", "s4")])
+    page.idle()
+    assert {each.execution_id for each in page.asked()} == {"b c", "d", "e"}
+    page.asks([(f"{number:0{MOST_ID - 3}}", "s5") for number in range(MOST_ASKED)])
+    assert sorted(each.session for each in page.asked()) == ["s4"] + ["s5"] * MOST_ASKED
 
 
 def test_an_id_that_does_not_fit_is_refused(page: StatusPage) -> None:

@@ -162,8 +162,11 @@ class ExecutionStore(ExecutionReader):
         payload: bytes,
         condition: str = "no_response",
         send: Callable[[ScriptCall], Any] | None = None,
-    ) -> SealAnswer:
-        """Returns 'ok', 'settling' (from here on only money decides) or 'lost'; `send` sends the call."""
+    ) -> SealAnswer | None:
+        """Returns 'ok', 'settling' (from here on only money decides) or 'lost'.
+
+        `send` sends the call; None, returned by both, means that its reply is read later.
+        """
         call = self.scripts.call(
             SEAL.name,
             id=id,
@@ -176,7 +179,8 @@ class ExecutionStore(ExecutionReader):
             condition=condition,
             grace=SETTLE_GRACE_US,
         )
-        return read_reply(SEAL, (send or self.scripts.send)(call)).answer
+        reply = (send or self.scripts.send)(call)
+        return None if reply is None else read_reply(SEAL, reply).answer
 
     def requeue(
         self,

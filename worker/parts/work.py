@@ -137,9 +137,18 @@ class WorkProcesses:
         name = f"{self.name}-{kind}-{os.getpid()}"
         lease_us = int(self.settings.lease * 1e6)
         presence = Presence(parts.store, kind, name, beat=line.beat, signed_on=line.signed_on)
-        keeper = LeaseKeeper(parts.store, lease_us=lease_us, parent=line, presence=presence)
         scripts = parts.store.scripts
-        lane = ExpressLane(parts.blocking, parts.store, worker=name, lease_us=lease_us, asks=line.asks)
+        lane = ExpressLane(
+            parts.blocking,
+            parts.store,
+            worker=name,
+            lease_us=lease_us,
+            asks=line.asks,
+            loaded=lambda: keeper.loaded(),
+        )
+        keeper = LeaseKeeper(
+            parts.store, lease_us=lease_us, parent=line, presence=presence, lighten=lane.lighten
+        )
         taken = TakenMessage()
         runner = Runner(
             parts.store,

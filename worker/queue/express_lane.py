@@ -2,40 +2,67 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import redis
+import structlog
 
 from worker.core.ids import new_id
 from worker.engine import record
-from worker.engine.answers import TAKE_NEXT, TakeNextAnswer
+from worker.engine.answers import SEAL, TAKE_NEXT, SealAnswer, TakeNextAnswer
 from worker.engine.record import Execution
 from worker.engine.transitions import ExecutionStore
+from worker.queue.status_page import MOST_ASKED
 from worker.store.client import as_bytes
 from worker.store.commands import ask
 from worker.store.outage import holds, is_outage, note
 from worker.store.scripts import ScriptCall, read_reply
+
+log = structlog.get_logger()
 
 _POP_SECONDS = 5
 # How often a lane that was empty is looked at with a seal, and the head of one that others take from.
 _LOOK_EVERY = 8
 # For how long a process leaves that head to others; with runs of such a length a round trip matters little.
 _HEAD_SECONDS = 0.1
-# How far from its head a process looks for the work it takes next.
+# In how many places, one after another, processes that share the lane look for the work they take next.
 _PLACES = 4
 # The part of a lease within which its run must begin.
 _BEGINS_WITHIN = 0.1
+# Leases are taken ahead of more than one run only while runs are as short as this.
+_SHORT_SECONDS = 0.01
+# For how long leases in hand may wait for one that is not.
+_HAND_SECONDS = 0.25
+
+
+class _Lease(NamedTuple):
+    """A lease of a run to come, with the store's time then, and when it was asked for."""
+
+    execution: Execution
+    at: int
+    asked_at: float
+
+
+class _SentSeal(NamedTuple):
+    """A seal that was sent ahead: what reads its answer, and how long it is worth sending again."""
+
+    call: ScriptCall
+    read: Callable[[], Any]
+    until: float
 
 
 class ExpressLane:
-    """While work waits, the lease of the next run comes with the seal of the run before, in one round trip.
+    """While work waits, the leases of the next runs come with a seal, in one round trip.
 
-    For that the process looks at an id and leaves it in the lane, where others may take it first; then
-    another id comes with the seal, and its lease costs a trip. A lease whose process dies before its run
-    begins is handed back by its parent, and one whose answer is lost by the process. An id that is lost with
-    its process is found by the clock.
+    For that the process looks at ids and leaves them in the lane, where others may take them first. It takes
+    several leases only while its runs are short, and those that a longer run keeps waiting go back. While it
+    has others, the seal of a run is sent at once and its answer is read with that of the last one. A lease
+    whose process dies before its run begins is handed back by its parent, and one whose answer is lost by
+    the process. An id that is lost with its process is found by the clock.
     """
 
     def __init__(
@@ -46,7 +73,8 @@ class ExpressLane:
         worker: str,
         lease_us: int,
         takes_more: Callable[[], bool] = lambda: True,
-        asks: Callable[[str, str], None] = lambda id, session: None,
+        asks: Callable[[Sequence[tuple[str, str]]], None] = lambda runs: None,
+        loaded: Callable[[], None] = lambda: None,
     ) -> None:
         self._blocking = blocking
         self._store = store
@@ -54,53 +82,136 @@ class ExpressLane:
         self._key = store.keys.express
         self._worker = worker
         self._lease_us = lease_us
-        # Whether this process may take the lease of another run before it knows which agent it is for.
+        # Whether this process may take leases of other runs before it knows which agents they are for.
         self.takes_more = takes_more
-        # Tells the parent, which hands the lease back if this process dies before its run begins.
+        # Tells the parent, which hands the leases back if this process dies before their runs begin.
         self._asks = asks
+        # Called when leases wait in hand for the run under way.
+        self._loaded = loaded
+        # Held but while an empty lane is waited for: the keeper's thread hands leases back during a long run.
+        self._lock = threading.RLock()
         self._next = ""
-        self._taken: tuple[Execution, int] | None = None
-        # When the seal was sent that brought this lease.
-        self._asked_at = 0.0
-        # Of a lease whose answer was lost: the execution and the session.
-        self._unsure: tuple[str, str] | None = None
-        self._seen = ""
+        self._hand: deque[_Lease] = deque()
+        # Of leases whose answer was lost: executions and sessions.
+        self._unsure: list[tuple[str, str]] = []
+        self._sent: deque[_SentSeal] = deque()
+        self._seen: list[str] = []
         self._place = 0
         self._head_by = 0.0
         self._work_waits = False
         self._seals = 0
+        # How many leases to take, when the run under way began, and how long runs took lately.
+        self._most = 1
+        self._began = 0.0
+        self._longest = 0.0
 
     @property
     def has_lease(self) -> bool:
-        return self._taken is not None
+        return bool(self._hand)
 
     def leased(self) -> tuple[Execution, int] | None:
-        """The execution whose lease came with the last seal, and the store's time; None if it is too late."""
-        waited = time.monotonic() - self._asked_at
-        if waited > self._lease_us / 1e6 * _BEGINS_WITHIN:
-            self.give_back()
-        taken, self._taken = self._taken, None
-        return taken and (taken[0], taken[1] + int(waited * 1e6))
+        """An execution whose lease came with a seal, and the store's time; None if it is too late for it."""
+        with self._lock:
+            now = time.monotonic()
+            if self._hand and now - self._hand[0].asked_at > self._lease_us / 1e6 * _BEGINS_WITHIN:
+                self.give_back()
+            if not self._hand:
+                return None
+            lease = self._hand.popleft()
+            self._began = now
+            return lease.execution, lease.at + int((now - lease.asked_at) * 1e6)
 
     def take(self) -> str:
         """The next id, as soon as there is one; '' after some seconds without."""
-        if self._next:
+        with self._lock:
+            if not self._next:
+                self._confirm()
+                self._resolve()
             id, self._next = self._next, ""
-            return id
-        self._resolve()
-        found = ask(self._blocking, "BLPOP", self._key, _POP_SECONDS)
-        return "" if found is None else as_bytes(found[1]).decode()
+        if not id:
+            found = ask(self._blocking, "BLPOP", self._key, _POP_SECONDS)
+            id = "" if found is None else as_bytes(found[1]).decode()
+        self._began = time.monotonic()
+        return id
 
     def seal(self, call: ScriptCall) -> Any:
-        """Sends the script that ends a run; one that is tried again takes nothing else."""
+        """Sends the script that ends a run; one that is tried again takes nothing else.
+
+        Returns its reply, or None if that is read later.
+        """
+        with self._lock:
+            self._measure()
+            if self._hand and not self._next:
+                until = time.monotonic() + self._lease_us / 1e6
+                self._sent.append(_SentSeal(call, self._scripts.begin(call), until))
+                return None
+            reply = self._seal_with_more(call)
+            self._confirm()
+            return reply
+
+    def lighten(self) -> bool:
+        """Hands back the leases that a long run keeps waiting; returns whether any wait."""
+        if not self._lock.acquire(blocking=False):
+            return True
+        try:
+            if self._hand and time.monotonic() - self._hand[0].asked_at > _HAND_SECONDS:
+                self.give_back()
+            return bool(self._hand)
+        finally:
+            self._lock.release()
+
+    def give_back(self) -> None:
+        """Leaves what this process will not run to the others."""
+        with self._lock:
+            self._confirm()
+            if self._next:
+                ask(self._blocking, "LPUSH", self._key, self._next)
+                self._next = ""
+            while self._hand:
+                execution = self._hand[-1].execution
+                self._hand_back(lambda of=execution: self._store.requeue(of.id, of.fence, "not_begun"))  # type: ignore[misc]
+                self._hand.pop()
+            self._resolve()
+
+    def _confirm(self) -> None:
+        """Reads what became of the seals sent ahead.
+
+        One whose answer is lost is sent again while its lease may hold: the store knows whether it has it.
+        """
+        while self._sent:
+            sent = self._sent[0]
+            try:
+                reply = sent.read()
+            except redis.RedisError as error:
+                reply = self._send_again(sent, error)
+            self._sent.popleft()
+            if reply is not None and read_reply(SEAL, reply).answer is SealAnswer.LOST:
+                log.warning("execution.stopped", reason="lost")
+
+    def _send_again(self, sent: _SentSeal, error: redis.RedisError) -> Any:
+        try:
+            if is_outage(error):
+                return self._scripts.send(sent.call)
+        except redis.RedisError as last:
+            if is_outage(last) and time.monotonic() < sent.until:
+                raise
+            error = last
+        note(error, "express")  # the lease lapses
+        return None
+
+    def _measure(self) -> None:
+        took, self._began = time.monotonic() - self._began, time.monotonic()
+        self._longest = max(took, self._longest * 0.7)
+
+    def _seal_with_more(self, call: ScriptCall) -> Any:
         self._seals += 1
-        seen, self._seen = self._seen, ""
-        if self._next or self._taken is not None:
+        seen, self._seen = self._seen, []
+        if self._next or self._hand:
             return self._scripts.send(call)
         looks = self._seals % _LOOK_EVERY == 0
         # What waits at the head may wait for as long as another process runs.
         if self._place and (looks or time.monotonic() > self._head_by):
-            seen, self._place, self._work_waits = "", 0, True
+            seen, self._place, self._work_waits = [], 0, True
         if seen and holds(self.takes_more, "express"):
             return self._seal_and_lease(call, seen)
         if not (looks or self._work_waits):
@@ -109,27 +220,15 @@ class ExpressLane:
         reply, id, after = self._scripts.send_together(call, ("LPOP", self._key), self._look())
         if id is not None:
             self._work_waits, self._next = True, as_bytes(id).decode()
-            self._seen = as_bytes(after or b"").decode()
+            self._seen = _ids(after)
         return reply
 
-    def give_back(self) -> None:
-        """Leaves what this process will not run to the others."""
-        if self._next:
-            ask(self._blocking, "LPUSH", self._key, self._next)
-            self._next = ""
-        if self._taken is not None:
-            execution = self._taken[0]
-            self._hand_back(lambda: self._store.requeue(execution.id, execution.fence, "not_begun"))
-            self._taken = None
-        self._resolve()
-
     def _resolve(self) -> None:
-        """Hands back the lease whose answer was lost, if it was granted: it would cost an attempt."""
-        if self._unsure is None:
-            return
-        id, session = self._unsure
-        self._hand_back(lambda: self._store.hand_back_of(id, session))
-        self._unsure = None
+        """Hands back the leases whose answer was lost, if they were granted: they would cost an attempt."""
+        while self._unsure:
+            id, session = self._unsure[-1]
+            self._hand_back(lambda id=id, session=session: self._store.hand_back_of(id, session))  # type: ignore[misc]
+            self._unsure.pop()
 
     def _hand_back(self, call: Callable[[], object]) -> None:
         try:
@@ -144,33 +243,54 @@ class ExpressLane:
             self._head_by = time.monotonic() + _HEAD_SECONDS
         self._place = (self._place + 1) % _PLACES
 
-    def _look(self) -> tuple[str, str, int]:
-        return "LINDEX", self._key, self._place
+    def _look(self) -> tuple[str, str, int, int]:
+        self._most = self._most if self._longest < _SHORT_SECONDS else 1
+        first = self._place * self._most
+        return "LRANGE", self._key, first, first + self._most - 1
 
-    def _seal_and_lease(self, call: ScriptCall, seen: str) -> Any:
-        asked_at, session = time.monotonic(), new_id()
-        next = self._scripts.call(
-            TAKE_NEXT.name,
-            id=seen,
-            lease=self._lease_us,
-            worker=self._worker,
-            session=session,
-            place=self._place,
-        )
-        self._asks(seen, session)
-        self._work_waits, self._unsure = False, (seen, session)
-        sealed, taken = self._scripts.send_each(call, next)
-        self._unsure = None
-        # An error here would hide the seal; the same work meets it again when its lease is taken alone.
-        if not isinstance(taken, Exception):
-            reply = read_reply(TAKE_NEXT, taken)
-            self._work_waits, self._seen = True, reply.text()
-            if reply.answer is TakeNextAnswer.TAKEN:
-                self._taken = record.decode(reply.values[2:]), int(reply.values[1])
-                self._asked_at = asked_at
-            else:
-                self._next = reply.text(1)
-                self._look_elsewhere()
+    def _seal_and_lease(self, call: ScriptCall, seen: Sequence[str]) -> Any:
+        asked_at, asked = time.monotonic(), [(id, new_id()) for id in seen]
+        nexts = [
+            self._scripts.call(
+                TAKE_NEXT.name,
+                id=id,
+                lease=self._lease_us,
+                worker=self._worker,
+                session=session,
+                instead="1" if len(seen) == 1 else "",
+            )
+            for id, session in asked
+        ]
+        self._asks(asked)
+        self._work_waits, self._unsure = False, asked
+        sealed, *taken, after = self._scripts.send_each(call, *nexts, self._look())
+        self._unsure = []
+        granted = [each for each in taken if self._granted(each, asked_at)]
+        if not isinstance(after, Exception):
+            # A script that the store did not have yet ran after the look.
+            self._work_waits, self._seen = True, [id for id in _ids(after) if id not in seen]
+        if len(granted) == len(seen):
+            self._most = min(MOST_ASKED, self._most * 2)
+        else:
+            self._most = max(1, self._most // 2)
+            self._look_elsewhere()
+        if self._hand:
+            self._loaded()
         if isinstance(sealed, Exception):
             raise sealed
         return sealed
+
+    def _granted(self, taken: Any, asked_at: float) -> bool:
+        # An error here would hide the seal; the same work meets it again when its lease is taken alone.
+        if isinstance(taken, Exception):
+            return False
+        reply = read_reply(TAKE_NEXT, taken)
+        if reply.answer is TakeNextAnswer.OTHER:
+            self._next = reply.text()
+            return False
+        self._hand.append(_Lease(record.decode(reply.values[1:]), int(reply.values[0]), asked_at))
+        return True
+
+
+def _ids(found: Sequence[Any]) -> list[str]:
+    return [as_bytes(id).decode() for id in found]

@@ -24,6 +24,8 @@ from worker.store.outage import note
 log = structlog.get_logger()
 
 STOP_GRACE = 5.0
+# How often the thread looks at leases in hand.
+_LOOK_SECONDS = 0.1
 
 
 class SupervisorLink(Protocol):
@@ -46,8 +48,12 @@ class LeaseKeeper:
         parent: SupervisorLink,
         presence: Presence,
         stop_grace: float = STOP_GRACE,
+        lighten: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
+        # Hands back what waits for too long behind the running job; returns whether something waits.
+        self._lighten = lighten
+        self._looks = False
         self._stop_grace = stop_grace
         self._lease_us = lease_us
         self._parent = parent
@@ -88,6 +94,11 @@ class LeaseKeeper:
             self._nudged = True
             self._condition.notify()
 
+    def loaded(self) -> None:
+        """Leases wait in hand for the running job: from now on the thread looks at them."""
+        if not self._looks:
+            self.nudge()
+
     def hand_back_within(self, seconds: float, leave: Callable[[], None]) -> None:
         """Gives the running job this long; then hands it back and leaves the process."""
         self._leave = leave
@@ -107,7 +118,15 @@ class LeaseKeeper:
                     self._condition.wait(timeout=self._pause(soon))
                 self._nudged = False
                 held = self._held
+            self._look()
             soon = self._tend(*held) if held is not None else None
+
+    def _look(self) -> None:
+        try:
+            self._looks = self._lighten()
+        except Exception as error:  # as in _tend
+            note(error, "keeper")
+            self._looks = True
 
     def _tend(self, execution: Execution, job: Job) -> float | None:
         """Checks the running job once; returns seconds until its output must be flushed."""
@@ -130,7 +149,7 @@ class LeaseKeeper:
     def _pause(self, soon: float | None) -> float:
         now = time.monotonic()
         # Short enough to see a job that began meanwhile before its lease needs renewing.
-        times = [now + min(1.0, self._lease_us / 3e6)]
+        times = [now + min(_LOOK_SECONDS if self._looks else 1.0, self._lease_us / 3e6)]
         if self._held is not None:
             times += [self._renew_at, self._kill_at]
             if self.hand_back_at is not None:

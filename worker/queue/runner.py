@@ -205,7 +205,7 @@ class Runner:
                 return
             job.flush()
             parked = self._park(execution, job, outcome)
-            status = "parked" if parked else job.insist(lambda: self._seal(execution, outcome))
+            status = "parked" if parked else job.insist(lambda: self._seal(execution, outcome)) or "sent"
             log.info("execution.sealed", outcome=outcome.outcome, status=status)
         except Suspended:
             log.info("execution.suspended")
@@ -227,7 +227,7 @@ class Runner:
         parked = job.insist(lambda: self._store.park(execution.id, execution.fence, outcome.error, kind))
         return parked is ParkAnswer.PARKED
 
-    def _seal(self, execution: Execution, outcome: WorkResult) -> SealAnswer:
+    def _seal(self, execution: Execution, outcome: WorkResult) -> SealAnswer | None:
         return self._store.seal(
             execution.id,
             execution.fence,

@@ -11,13 +11,20 @@ import mmap
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 _BEAT = struct.Struct("d")
-_SIGNED_ON, _RELIEVED, _CURRENT, _HAS_NEXT = 8, 9, 10, 11
-# Where each of the two runs begins; 0 in _CURRENT means none. After them stands the run that begins next.
+_SIGNED_ON, _RELIEVED, _CURRENT = 8, 9, 10
+# Where each of the two runs begins; 0 in _CURRENT means none.
 _RUNS = (0, 64, 512)
-_NEXT = 960
+# After them stand the runs whose leases were asked for: those asked for last, and those before them, because
+# what became of these is known only with the answer to the next question. How many of each count, and where
+# they begin.
+MOST_ASKED = 8
+_ASKED = (11, 12)
+_FIRST, _SLOT = 960, 448
+_BYTES = _FIRST + 2 * MOST_ASKED * _SLOT
 _CHECKSUM = struct.Struct("=I")
 _RUN = struct.Struct("=qdH")
 MOST_ID = 400
@@ -33,8 +40,8 @@ class CurrentRun:
 
 
 @dataclass(frozen=True, slots=True)
-class NextRun:
-    """A run whose lease was asked for and which has not begun; where it was granted, under this session."""
+class AskedRun:
+    """A run whose lease was asked for; if granted, under this session. It may have begun, or be over."""
 
     execution_id: str
     session: str
@@ -44,7 +51,8 @@ class StatusPage:
     """Made by the parent before it forks. One thread of the child writes runs; any thread may beat."""
 
     def __init__(self) -> None:
-        self._page = mmap.mmap(-1, mmap.PAGESIZE)
+        self._page = mmap.mmap(-1, _BYTES)
+        self._asked = 0
 
     # The child's side
 
@@ -55,15 +63,19 @@ class StatusPage:
         other = 2 if self._page[_CURRENT] == 1 else 1
         self._write(_RUNS[other], execution_id, fence, time.monotonic() + seconds)
         self._page[_CURRENT] = other
-        self._page[_HAS_NEXT] = 0
 
-    def asks(self, execution_id: str, session: str) -> None:
-        """The process asks for the lease of its next run, which begins when the one before it has ended."""
-        self._page[_HAS_NEXT] = 0
-        both = f"{execution_id} {session}"
-        if len(both.encode()) <= MOST_ID:
-            self._write(_NEXT, both, 0, 0.0)
-            self._page[_HAS_NEXT] = 1
+    def asks(self, runs: Sequence[tuple[str, str]]) -> None:
+        """The process asks for the leases of its next runs, each an execution and a session."""
+        self._asked = 1 - self._asked
+        count, first = _ASKED[self._asked], _FIRST + self._asked * MOST_ASKED * _SLOT
+        self._page[count] = 0
+        written = 0
+        for execution_id, session in runs:
+            both = f"{execution_id} {session}"
+            if len(both.encode()) <= MOST_ID:
+                self._write(first + written * _SLOT, both, 0, 0.0)
+                written += 1
+        self._page[count] = written
 
     def _write(self, at: int, execution_id: str, fence: int, ends_by: float) -> None:
         id = execution_id.encode()
@@ -104,10 +116,15 @@ class StatusPage:
         current = self._page[_CURRENT]
         return self._read(_RUNS[current]) if current else None
 
-    def next_run(self) -> NextRun | None:
-        """What a dead process asked for and had not begun; it may not have been granted, or be over."""
-        found = self._read(_NEXT) if self._page[_HAS_NEXT] else None
-        return NextRun(*found.execution_id.rsplit(" ", 1)) if found else None
+    def asked(self) -> list[AskedRun]:
+        """What a dead process asked for, but for what it ran when it died."""
+        run = self.run()
+        found = []
+        for group, count in enumerate(_ASKED):
+            first = _FIRST + group * MOST_ASKED * _SLOT
+            read = [self._read(first + each * _SLOT) for each in range(self._page[count])]
+            found += [AskedRun(*each.execution_id.rsplit(" ", 1)) for each in read if each is not None]
+        return [each for each in found if run is None or each.execution_id != run.execution_id]
 
     def _read(self, at: int) -> CurrentRun | None:
         size = _CHECKSUM.size + _RUN.size + MOST_ID

@@ -24,7 +24,7 @@ from worker.engine.answers import RequeueAnswer
 from worker.engine.transitions import ExecutionStore
 from worker.queue.prints import PrintedOutput
 from worker.queue.runner import LOST
-from worker.queue.status_page import CurrentRun, NextRun, StatusPage
+from worker.queue.status_page import AskedRun, CurrentRun, StatusPage
 from worker.queue.supervisor_pipe import KILL, REPLACE, SupervisorPipe
 from worker.store.outage import note
 
@@ -39,7 +39,7 @@ _QUICK_DEATH = 2.0
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
 
 ChildMain = Callable[[str, SupervisorPipe], None]
-Requeue = Callable[[CurrentRun | NextRun], None]
+Requeue = Callable[[CurrentRun | AskedRun], None]
 
 
 @dataclass
@@ -80,7 +80,7 @@ class Supervisor:
     grace: float
     silence: float = SILENCE
     children: dict[int, ChildProcess] = field(default_factory=dict)
-    _lost_runs: list[CurrentRun | NextRun] = field(default_factory=list)
+    _lost_runs: list[CurrentRun | AskedRun] = field(default_factory=list)
     _restarts: list[_Restart] = field(default_factory=list)
     _stopping: float = 0.0
     _helpers: set[int] = field(default_factory=set)
@@ -207,8 +207,8 @@ class Supervisor:
             os.killpg(child.pid, signal.SIGKILL)  # before the pid can be reused
         _, status = os.waitpid(child.pid, 0)
         end_children(self._helpers.union(other.pid for other in self.children.values()))
-        lost_runs = child.page.run(), child.page.next_run()
-        self._lost_runs += [lost_run for lost_run in lost_runs if lost_run is not None]
+        run = child.page.run()
+        self._lost_runs += [*([run] if run else []), *child.page.asked()]
         child.page.close()
         if not self._stopping and not child.replaced:
             log.warning("work.process_ended", kind=child.kind, status=os.waitstatus_to_exitcode(status))
@@ -256,7 +256,7 @@ class Supervisor:
         overdue = self._stopping and now > self._stopping + self.grace + _LEAVING
         return "shutdown" if overdue else ""
 
-    def _hand_over(self, lost_run: CurrentRun | NextRun) -> bool:
+    def _hand_over(self, lost_run: CurrentRun | AskedRun) -> bool:
         """Returns whether this is finished: after a bug the clock finds the lease once it has lapsed."""
         try:
             self.requeue(lost_run)
@@ -284,8 +284,8 @@ def _print_to(fd: int) -> None:
 def requeue_lost(store: ExecutionStore, push: Callable[[str], None]) -> Requeue:
     """Returns a function that requeues the execution of a dead process; one not begun loses no attempt."""
 
-    def requeue(run: CurrentRun | NextRun) -> None:
-        if isinstance(run, NextRun):
+    def requeue(run: CurrentRun | AskedRun) -> None:
+        if isinstance(run, AskedRun):
             store.hand_back_of(run.execution_id, run.session)
             return
         answer, lane = store.requeue(run.execution_id, run.fence, "process_lost", **LOST)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from worker.engine.record import Execution
 from worker.queue.status_page import StatusPage
@@ -21,9 +22,9 @@ class SupervisorPipe:
         self._page.running(execution.id, execution.fence, seconds)
         self._page.beat()
 
-    def asks(self, execution_id: str, session: str) -> None:
-        """The lease of the next run is asked for with the seal of this one."""
-        self._page.asks(execution_id, session)
+    def asks(self, runs: Sequence[tuple[str, str]]) -> None:
+        """The leases of the next runs are asked for with the seal of this one."""
+        self._page.asks(runs)
 
     def idle(self) -> None:
         self._page.idle()

@@ -66,6 +66,19 @@ def replies_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[A
         return pipe.execute(raise_on_error=False)
 
 
+def begin(client: redis.Redis, *words: Word) -> Callable[[], Any]:
+    """Sends a command and does not wait; what it returns reads the reply, or raises what came instead.
+
+    On a link the reply is read with that of its next command; without one, at once.
+    """
+    link = getattr(client, "link", None)
+    if link is not None:
+        read = link.begin(packed(words))
+        return lambda: checked([read()])[0]
+    [reply] = replies_together(client, words)
+    return lambda: checked([reply])[0]
+
+
 def checked(replies: list[Any]) -> list[Any]:
     """These replies, if none is an error; else raises the first."""
     for reply in replies:

@@ -5,6 +5,9 @@ hands each to its caller, and passes the lead on. What is asked meanwhile goes w
 command waits for nothing, and under load many share a system call, a wake-up and the store's sync of its log.
 Only the leader touches the socket.
 
+A command that is sent ahead leaves its caller to other work: its reply stands before that of the link's next
+command, and is read with it.
+
 A command is sent once. When the connection is lost, every caller in the batch is told, because its command
 may have run. When the store cannot be reached or does not answer, those who wait behind are told with them.
 """
@@ -34,15 +37,20 @@ _INCOMPLETE = object()
 class _Call:
     """One caller's commands, and what came of them."""
 
-    __slots__ = ("asleep", "data", "error", "expected", "replies")
+    __slots__ = ("ahead", "asleep", "data", "error", "expected", "replies")
 
-    def __init__(self, data: bytes, expected: int) -> None:
+    def __init__(self, data: bytes, expected: int, *, ahead: bool = False) -> None:
         self.data = data
         self.expected = expected
+        self.ahead = ahead
         self.replies: list[Any] = []
         self.error: BaseException | None = None
         # A bare lock wakes a greenlet with a fraction of an event's work.
         self.asleep: Any = None
+
+    @property
+    def answered(self) -> bool:
+        return self.error is not None or len(self.replies) == self.expected
 
     def sleep(self) -> None:
         self.asleep = threading.Lock()
@@ -75,7 +83,7 @@ class Link:
         self._lock = threading.Lock()
         self._queue: deque[_Call] = deque()
         self._leader: _Call | None = None
-        # The leader's batch, as far as it was not answered.
+        # What was sent and is not answered: the leader's batch, and before it what was sent ahead.
         self._out: deque[_Call] = deque()
         self._connection: Any = None
         self._socket: Any = None
@@ -84,6 +92,28 @@ class Link:
     def ask(self, data: bytes, expected: int = 1) -> list[Any]:
         """Sends packed commands; returns as many replies, errors among them."""
         call = _Call(data, expected)
+        self._send(call)
+        if call.error is not None:
+            raise call.error
+        return call.replies
+
+    def begin(self, data: bytes) -> Callable[[], Any]:
+        """Sends a packed command at once; what it returns reads the reply, which may be an error."""
+        call = _Call(data, 1, ahead=True)
+        self._send(call)
+        if call.error is not None:
+            raise call.error
+
+        def reply() -> Any:
+            if not call.answered:
+                self.ask(b"", 0)
+            if call.error is not None:
+                raise call.error
+            return call.replies[0]
+
+        return reply
+
+    def _send(self, call: _Call) -> None:
         try:
             self._join(call)
             if call.asleep is not None:
@@ -93,14 +123,11 @@ class Link:
         except BaseException as error:  # a signal or the caller's own time-out may come at any point
             self._leave(call, error)
             raise
-        if call.error is not None:
-            raise call.error
-        return call.replies
 
     def close(self) -> None:
         """Closes the connection, if no batch is on its way; the next command opens another."""
         with self._lock:
-            if self._leader is not None:
+            if self._leader is not None or self._out:
                 return
             self._leader = _Call(b"", 0)
         self._drop()
@@ -130,9 +157,11 @@ class Link:
         try:
             _let_others_ask()
             with self._lock:
-                self._take(_MOST)
-            self._connect()
-            self._exchange()
+                awaited = len(self._out)
+                self._take(awaited + _MOST)
+            if not awaited:
+                self._connect()
+            self._exchange(awaited)
         except (redis.RedisError, OSError) as error:
             self._break(error)
         self._pass_on()
@@ -165,9 +194,12 @@ class Link:
             if self._leader is not None:
                 self._leader.wake()
 
-    def _exchange(self) -> None:
-        """Removes each call that has its replies from the batch."""
-        _send(self._socket, b"".join([call.data for call in self._out]))
+    def _exchange(self, awaited: int) -> None:
+        """Removes each call that has its replies from the batch, of which so many were sent before."""
+        fresh = list(self._out)[awaited:] if awaited else self._out
+        _send(self._socket, b"".join([call.data for call in fresh]))
+        if len(fresh) == 1 and fresh[0].ahead:
+            return
         while self._out:
             call = self._out[0]
             while len(call.replies) < call.expected:
@@ -222,7 +254,7 @@ def _let_others_ask() -> None:
 
 
 def _send(socket: Any, data: bytes) -> None:
-    sent = socket.send(data)
+    sent = socket.send(data) if data else 0
     if sent < len(data):
         socket.sendall(data[sent:])
 

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.exceptions import NoScriptError
 
-from worker.store.commands import OneConnection, Word, ask, checked, replies_together
+from worker.store.commands import OneConnection, Word, ask, begin, checked, replies_together
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
@@ -128,6 +128,18 @@ class Scripts:
             return ask(self._asked, *call.words)
         except NoScriptError:
             return ask(self._asked, "EVAL", call.source, len(call.keys), *call.keys, *call.args)
+
+    def begin(self, call: ScriptCall) -> Callable[[], Any]:
+        """Sends one call and does not wait; what it returns reads the reply."""
+        read = begin(self._client, *call.words)
+
+        def reply() -> Any:
+            try:
+                return read()
+            except NoScriptError:
+                return self.send(call)
+
+        return reply
 
     def send_together(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
         """Runs calls and commands in one round trip, in this order; returns all replies.

@@ -10,10 +10,10 @@
 --   lease    us
 --   worker   who takes it
 --   session
---   place    where to look for the one after it
+--   instead  '1' where another id may come in its stead
 -- answers
---   taken  the id at that place or '', time, field, value, ...
---   other  the same; an id removed from the lane in its stead, whose lease is not taken, or ''
+--   taken  time, field, value, ...
+--   other  an id removed from the lane in its stead, whose lease is not taken, or ''
 
 -- It was seen a run ago, so it is near the front, or gone.
 local NEAR = 64
@@ -22,7 +22,6 @@ local record, money = waiting_work()
 if redis.call('LPOS', EXPRESS, id, 'MAXLEN', NEAR) then
   redis.call('LREM', EXPRESS, 1, id)
   local granted = grant(id, lease, worker, session, record, money)
-  if granted then return {'taken', redis.call('LINDEX', EXPRESS, place) or '', unpack(granted)} end
+  if granted then return {'taken', unpack(granted)} end
 end
-local other = redis.call('LPOP', EXPRESS) or ''
-return {'other', redis.call('LINDEX', EXPRESS, place) or '', other}
+return {'other', instead == '1' and redis.call('LPOP', EXPRESS) or ''}
