@@ -182,7 +182,7 @@ def test_what_was_sent_ahead_is_lost_with_its_connection(linked: Linked) -> None
         with pytest.raises(redis.ConnectionError):
             read()
     [again] = linked.asks()
-    eventually(lambda: linked.store.opened == 2)
+    eventually(lambda: linked.store.opened == 2 and sum(linked.store.reads) == 3)
     linked.store.answer(b"+b\r\n")
     assert again.result() == [b"b"]
 
