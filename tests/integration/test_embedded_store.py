@@ -71,6 +71,19 @@ def test_starts_with_durable_settings(store: EmbeddedStore) -> None:
     }
 
 
+@pytest.mark.parametrize("set_by_operator", ["", "glibc.malloc.tcache_count=9"])
+def test_keeps_freed_memory_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_by_operator: str
+) -> None:
+    """The setting of glibc's allocator, unless the operator has another."""
+    monkeypatch.delenv("GLIBC_TUNABLES", raising=False)
+    if set_by_operator:
+        monkeypatch.setenv("GLIBC_TUNABLES", set_by_operator)
+    with EmbeddedStore(tmp_path) as store:
+        environ = psutil.Process(store.pid).environ()
+    assert environ["GLIBC_TUNABLES"] == (set_by_operator or valkey.ALLOCATOR)
+
+
 def test_keeps_data_as_compactly_as_operators_are_told_to(store: EmbeddedStore) -> None:
     """The settings that docs/operators.md recommends for other stores."""
     told = dict(

@@ -104,6 +104,11 @@ def test_pages_concatenate_to_the_sorted_list(
     assert [id for page in found for id in page] == matching(created_ids, filter)
     assert all(len(page) <= limit for page in found)
     assert all(len(page) == limit for page in found[:-1])
+    first, short = engine.executions.page(filter, limit=limit), engine.executions.rows(filter, limit=limit)
+    assert short.next_cursor == first.next_cursor
+    assert [(each.id, each.labels) for each in short.executions] == [
+        (each.id, each.labels) for each in first.executions
+    ]
 
 
 def test_last_full_page_has_no_cursor(engine: Engine) -> None:

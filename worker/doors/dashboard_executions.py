@@ -62,7 +62,7 @@ def add(blueprint: Blueprint, view: DashboardView) -> None:
         return action(view, view.services.executions.get(id).id)
 
 
-def _page(view: DashboardView, given: dict[str, str], cursor: str) -> Page:
+def _page(view: DashboardView, given: dict[str, str], cursor: str) -> Page[Execution]:
     services = view.services
     if given["contract"]:
         contract = services.contract_list.get(given["contract"])

@@ -34,7 +34,7 @@ from worker.doors.own_machine import asked_from_this_machine
 from worker.doors.services import KernelServices
 from worker.engine.events import iso
 from worker.engine.listing import Filter
-from worker.engine.record import Execution
+from worker.engine.record import Execution, ExecutionRow
 
 log = structlog.get_logger()
 
@@ -136,7 +136,7 @@ def _executions(blueprint: Blueprint, services: KernelServices) -> None:
         if state and state not in tuple(State):
             raise BadRequest(f'invalid status "{state[:40]}"', field="status", expected=[*State])
         labels = tuple(_label_filter(label) for label in request.args.getlist("label"))
-        found = executions.page(
+        found = executions.rows(
             Filter(state=state, agent=request.args.get("agent_id", ""), labels=labels),
             cursor=request.args.get("cursor", ""),
             limit=number("limit", 50, most=200) or 50,
@@ -201,7 +201,7 @@ def _logs(blueprint: Blueprint, services: KernelServices) -> None:
         return Response(sse(executions.follow(id, after)), mimetype="text/event-stream", headers=SSE_HEADERS)
 
 
-def _summary(execution: Execution) -> dict[str, Any]:
+def _summary(execution: Execution | ExecutionRow) -> dict[str, Any]:
     return {
         "id": execution.id,
         "status": execution.state,

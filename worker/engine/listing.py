@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from worker.core.errors import BadRequest
 from worker.core.ids import is_id
 from worker.engine.reader import ExecutionReader
-from worker.engine.record import Execution
+from worker.engine.record import Execution, ExecutionRow
 from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
 
 # A page examines at most this many entries; the cursor continues from there.
@@ -17,6 +19,10 @@ WALK = 1_000
 _MOST_ROWS = 250
 # Later than any execution was created.
 _NEWEST = 9_999_999_999_999_999
+
+Row = TypeVar("Row", Execution, ExecutionRow)
+# Reads as many executions as there are ids; None for those that are gone.
+Read = Callable[[Sequence[str]], "list[Row | None]"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +34,7 @@ class Filter:
     door: str = ""
     labels: tuple[tuple[str, str], ...] = ()
 
-    def matches(self, execution: Execution) -> bool:
+    def matches(self, execution: Execution | ExecutionRow) -> bool:
         return (
             (not self.state or execution.state == self.state)
             and (not self.agent or execution.agent == self.agent)
@@ -38,25 +44,27 @@ class Filter:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
-    executions: list[Execution]
+class Page(Generic[Row]):
+    executions: list[Row]
     next_cursor: str
 
 
-def read_page(store: ExecutionReader, filter: Filter, *, cursor: str = "", limit: int = 50) -> Page:
+def read_page(
+    store: ExecutionReader, read: Read[Row], filter: Filter, *, cursor: str = "", limit: int = 50
+) -> Page[Row]:
     """Lists newest first. Walks the most selective index and checks the other filters on the way."""
     hired = _hired(store, filter)
     index = _index(store, filter, hired)
     at = _read_cursor(cursor) if cursor else None
     apart = hired and not cursor and not store.indexed(index, hired)
-    found = _shown(store, filter, hired) if apart else []
+    found = _matching(read([hired]), filter) if apart else []
     if found:
         at = _NEWEST, found[0].id
     walked, step = 0, limit + 1
     while walked < WALK:
         most = min(step, WALK - walked)
         rows = store.page(index, cursor=at, most=most)
-        shown = store.summaries([id for id, _ in rows])
+        shown = read([id for id, _ in rows])
         for (id, created), execution in zip(rows, shown, strict=True):
             if len(found) == limit:
                 return Page(found, _cursor(at))
@@ -77,8 +85,8 @@ def _hired(store: ExecutionReader, filter: Filter) -> str:
     return store.bought_by(ref) if ref else ""
 
 
-def _shown(store: ExecutionReader, filter: Filter, id: str) -> list[Execution]:
-    return [each for each in store.summaries([id]) if each is not None and filter.matches(each)]
+def _matching(read: list[Row | None], filter: Filter) -> list[Row]:
+    return [each for each in read if each is not None and filter.matches(each)]
 
 
 def _index(store: ExecutionReader, filter: Filter, hired: str) -> str:

@@ -11,7 +11,7 @@ import redis
 from worker.core.states import State
 from worker.engine import events, record
 from worker.engine.events import Event
-from worker.engine.record import Execution
+from worker.engine.record import Execution, ExecutionRow
 from worker.store.client import as_bytes, as_mapping
 from worker.store.commands import ask_together
 from worker.store.data_model import Keys
@@ -69,10 +69,16 @@ class ExecutionReader:
 
     def summaries(self, ids: Sequence[str]) -> list[Execution | None]:
         """Fields for a list of executions, without long ones such as inputs and outputs."""
+        return [record.from_values(record.SUMMARY, values) for values in self._fields(ids, record.SUMMARY)]
+
+    def rows(self, ids: Sequence[str]) -> list[ExecutionRow | None]:
+        """Fields for a list of executions in the API."""
+        return [record.row_from_values(values) for values in self._fields(ids, record.ROW)]
+
+    def _fields(self, ids: Sequence[str], names: Sequence[str]) -> list[list[bytes | None]]:
         if not ids:
             return []
-        found = ask_together(self.client, *(("HMGET", self.keys.record(id), *record.SUMMARY) for id in ids))
-        return [record.from_values(record.SUMMARY, values) for values in found]
+        return ask_together(self.client, *(("HMGET", self.keys.record(id), *names) for id in ids))
 
     def get_many(self, ids: Sequence[str]) -> list[Execution | None]:
         with self.client.pipeline(transaction=False) as pipe:

@@ -33,6 +33,22 @@ SUMMARY = (
     "contract",
 )
 
+# Fields of a row in the API's list.
+ROW = ("id", "agent", "door", "state", "created", "updated", "labels", "contract")
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionRow:
+    """An execution in the API's list: reading one costs a quarter of reading a summary."""
+
+    id: str
+    agent: str
+    door: str
+    state: State
+    created: int
+    updated: int
+    labels: dict[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Execution:
@@ -127,8 +143,24 @@ def from_values(names: Sequence[str], values: Sequence[bytes | None]) -> Executi
     return from_mapping(raw) if raw else None
 
 
+def row_from_values(values: Sequence[bytes | None]) -> ExecutionRow | None:
+    """Reads a record from the fields in `ROW`; None when there is no record."""
+    id, agent, door, state, created, updated, labels, contract = values
+    if not id:
+        return None
+    return ExecutionRow(
+        id=id.decode(),
+        agent=(agent or b"").decode(),
+        door=(door or b"").decode(),
+        state=State((state or b"").decode()),
+        created=int(created or 0),
+        updated=int(updated or 0),
+        labels=_labels(labels, door, contract),
+    )
+
+
 def from_mapping(raw: Mapping[str, bytes]) -> Execution:
-    """Reads a record's fields; the only place that does."""
+    """Reads all of a record's fields that Python knows."""
 
     def text(name: str) -> str:
         return raw.get(name, b"").decode()
@@ -166,7 +198,7 @@ def from_mapping(raw: Mapping[str, bytes]) -> Execution:
         message=text("message"),
         streamed=whole("said"),
         marks=whole("marks"),
-        labels=_labels(raw),
+        labels=_labels(raw.get("labels"), raw.get("door"), raw.get("contract")),
         input=raw.get("input", b"null"),
         input_ref=blob("input_ref"),
         context_json=blob("context"),
@@ -189,11 +221,11 @@ def from_mapping(raw: Mapping[str, bytes]) -> Execution:
     )
 
 
-def _labels(raw: Mapping[str, bytes]) -> dict[str, str]:
+def _labels(labels: bytes | None, door: bytes | None, contract: bytes | None) -> dict[str, str]:
     """Bought work that has no other labels than its door and its contract does not repeat them."""
-    if "labels" not in raw and "contract" in raw:
-        return dict(zip(HIRE_LABELS, (raw["door"].decode(), raw["contract"].decode()), strict=True))
-    return _object(raw.get("labels", b""))
+    if labels is None and contract is not None:
+        return dict(zip(HIRE_LABELS, ((door or b"").decode(), contract.decode()), strict=True))
+    return _object(labels or b"")
 
 
 def _object(blob: bytes) -> dict[str, Any]:

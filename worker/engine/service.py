@@ -23,7 +23,7 @@ from worker.engine.decisions import Decisions, OwnChannel
 from worker.engine.events import Event
 from worker.engine.listing import Filter, Page, read_page
 from worker.engine.reader import BATCH
-from worker.engine.record import Execution
+from worker.engine.record import Execution, ExecutionRow
 from worker.engine.refusals import not_cancelled
 from worker.engine.step_fields import file_field
 from worker.engine.stored_files import files_of, input_of
@@ -262,8 +262,12 @@ class Executions:
             batch and batch[-1].terminal for batch in self.follow(id, until=time.monotonic() + seconds)
         )
 
-    def page(self, filter: Filter, *, cursor: str = "", limit: int = 50) -> Page:
-        return read_page(self._store, filter, cursor=cursor, limit=limit)
+    def page(self, filter: Filter, *, cursor: str = "", limit: int = 50) -> Page[Execution]:
+        return read_page(self._store, self._store.summaries, filter, cursor=cursor, limit=limit)
+
+    def rows(self, filter: Filter, *, cursor: str = "", limit: int = 50) -> Page[ExecutionRow]:
+        """The same page, with what the API shows of each execution."""
+        return read_page(self._store, self._store.rows, filter, cursor=cursor, limit=limit)
 
     def _known(self, id: str) -> str:
         if not is_id(id):

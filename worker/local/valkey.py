@@ -51,6 +51,9 @@ hash-max-listpack-entries 64
 hash-max-listpack-value 2048
 list-compress-depth 1
 """
+# In a large store glibc's free blocks lie far apart, and those freed first are reused first. With more than
+# seven of each size kept aside, those freed last come first, which are still in the processor's caches.
+ALLOCATOR = "glibc.malloc.tcache_count=200"
 
 
 class EmbeddedStoreFailed(Exception):
@@ -165,6 +168,7 @@ class EmbeddedStore:
         return subprocess.Popen(
             [str(self._binary), config.name],
             cwd=self._directory,
+            env={"GLIBC_TUNABLES": ALLOCATOR, **os.environ},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

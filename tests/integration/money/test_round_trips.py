@@ -15,6 +15,8 @@ from tests.fakes.paid_worker import PaidWorker
 from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import DoorAnswer, FlaskDoor, Hired, Seeker
 from worker.app import create_app
+from worker.core.ids import new_id
+from worker.payments.recheck import Rechecks
 
 ASKS = 20
 
@@ -130,6 +132,23 @@ def test_replay(paid_worker: PaidWorker) -> None:
     assert hired.pay().status == 200
     cost = least(paid_worker, [hired.execute] * ASKS, 200)
     assert cost == Cost(1, 3)
+
+
+def test_front_of_the_queues(paid_worker: PaidWorker) -> None:
+    """Each second the clock looks at payments of what waits, in two trips however much that is."""
+    queues = [f"{paid_worker.parts.keys.prefix}:front-{number}" for number in range(2)]
+    for queue in queues:
+        paid_worker.client.rpush(queue, *(new_id() for _ in range(20)))
+    rechecks = Rechecks(paid_worker.client, paid_worker.parts.keys, queues=queues)
+    rechecks.begin()
+    costs = []
+    for _ in range(ASKS):
+        before = spent(paid_worker)
+        assert rechecks.begin() == []
+        costs.append(spent(paid_worker).trips - before.trips)
+    paid_worker.client.delete(*queues)
+    # Looking takes two itself.
+    assert min(costs) <= 2 + 2
 
 
 def test_bytes_of_a_finished_hire(paid_worker: PaidWorker) -> None:
