@@ -35,7 +35,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     if "fastapi" in found.readings:
         found.at_least("tasks a second against official FastAPI", "worker", "fastapi", "per_second", 2.0)
     found.notes += [
-        f"worker: {_PROCESSES} web and {sellers.EXPRESS_PROCESSES} express processes",
+        f"worker: {_PROCESSES} web and {_PROCESSES} express processes",
         f"flask: {_FLASK_PROCESSES} processes; fastapi: {_FASTAPI_PROCESSES}",
         "load_us: client and facilitator, which have the same cores",
     ]
@@ -43,7 +43,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
 
 
 def _round(stand: Stand, seller: Seller, count: int) -> Reading:
-    with served(stand, seller, WEB_CONCURRENCY=_PROCESSES) as at:
+    with served(stand, seller, WEB_CONCURRENCY=_PROCESSES, EXPRESS_PROCESSES=_PROCESSES) as at:
         first, requests = paid_requests(at, "nothing-paid", wallets(), [WALLETS, count])
         send(at, stand, first, 4)
         cost = loaded(at, stand, requests, _CONNECTIONS)

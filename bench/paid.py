@@ -46,7 +46,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     found = Measurement(NAME, about, readings)
     _goals(found)
     found.notes += [
-        f"worker, plain: one web and {sellers.EXPRESS_PROCESSES} express processes",
+        "worker, plain: one web and one express process",
         "cpu_us: processor time per task of web, work, clock and store together",
         "p50_ms: one connection; added_ms: the same without the two facilitator calls, as made by hand",
         "alone_trips: those of the clock included",

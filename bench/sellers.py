@@ -18,8 +18,6 @@ from worker.local.valkey import free_port
 
 PEERS = Path(__file__).parent / "peer_servers"
 PAYEE = "0x" + "99" * 20
-# Found by trying one to eight. An express process waits for the store after each task; several wait together.
-EXPRESS_PROCESSES = "4"
 _FLOORS = "bench.floors:create_app()"
 _BIND = ("--bind", "127.0.0.1:{port}")
 
@@ -138,7 +136,6 @@ def served(
         WORKER_KEY="0x" + "22" * 32,
         NODE_ENV="production",
         NETWORK="base-sepolia",
-        EXPRESS_PROCESSES=EXPRESS_PROCESSES,
         **settings,
     )
     facilitator = ["-m", "bench.facilitator", str(facilitator_port), str(verify_s), str(settle_s)]

@@ -36,6 +36,7 @@ NO_CODES = {
     "CONTENT_LENGTH",  # WSGI's names of headers
     "CONTENT_TYPE",
     "DIVERGE_MODE",  # a mode of the swarm's tasks
+    "GLIBC_TUNABLES",  # the C library's
     "MAX_CONTENT_LENGTH",  # Flask's
     "PATH_INFO",  # WSGI's
     "QUERY_STRING",

@@ -183,21 +183,21 @@ class ExpressLane:
             try:
                 reply = sent.read()
             except redis.RedisError as error:
-                reply = self._send_again(sent, error)
+                reply = self._send_again(sent) if is_outage(error) else None
+                if not is_outage(error):
+                    note(error, "express")  # the lease lapses
             self._sent.popleft()
             if reply is not None and read_reply(SEAL, reply).answer is SealAnswer.LOST:
                 log.warning("execution.stopped", reason="lost")
 
-    def _send_again(self, sent: _SentSeal, error: redis.RedisError) -> Any:
+    def _send_again(self, sent: _SentSeal) -> Any:
         try:
-            if is_outage(error):
-                return self._scripts.send(sent.call)
-        except redis.RedisError as last:
-            if is_outage(last) and time.monotonic() < sent.until:
+            return self._scripts.send(sent.call)
+        except redis.RedisError as error:
+            if is_outage(error) and time.monotonic() < sent.until:
                 raise
-            error = last
-        note(error, "express")  # the lease lapses
-        return None
+            note(error, "express")  # the lease lapses
+            return None
 
     def _measure(self) -> None:
         took, self._began = time.monotonic() - self._began, time.monotonic()

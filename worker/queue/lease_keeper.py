@@ -126,7 +126,7 @@ class LeaseKeeper:
             self._looks = self._lighten()
         except Exception as error:  # as in _tend
             note(error, "keeper")
-            self._looks = True
+            self._looks = False  # again in a second
 
     def _tend(self, execution: Execution, job: Job) -> float | None:
         """Checks the running job once; returns seconds until its output must be flushed."""
