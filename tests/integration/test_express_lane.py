@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +19,7 @@ from rq.exceptions import StopRequested
 
 from tests.engine import ERROR, LEASE, SECOND, Engine
 from tests.waiting import eventually
+from worker.core.sockets import is_quiet
 from worker.core.states import Lane, State
 from worker.engine.answers import SealAnswer
 from worker.engine.record import Execution
@@ -188,7 +191,7 @@ def test_process_that_is_asked_to_stop_keeps_no_lease(engine: Engine, lane: Expr
     """Asked before the seal it takes none; asked after it, the lease goes back and costs no attempt."""
     ids = under_load(engine, lane, 3)
     execution = next_run(engine, lane)
-    lane.takes_more = lambda: asked == "after"
+    lane.takes_ahead = lambda: asked == "after"
     assert seal(engine, lane, execution) is SealAnswer.OK
     assert lane.has_lease is (asked == "after")
     lane.give_back()
@@ -220,7 +223,7 @@ def test_stop_request_between_two_runs_hands_the_lease_back(engine: Engine, lane
         raise StopRequested
 
     presence: Any = SimpleNamespace(sign=asked_to_stop)
-    leaving: Any = SimpleNamespace(asked=False, worn=False, takes_more=lambda: True)
+    leaving: Any = SimpleNamespace(asked=False, worn=False, takes_ahead=lambda: MOST_ASKED, patience=0.0)
     with pytest.raises(StopRequested):
         warm.express(lane, engine.runner(), presence, leaving)
     assert engine.store.express_messages() == ids
@@ -231,7 +234,7 @@ def test_stop_request_between_two_runs_hands_the_lease_back(engine: Engine, lane
 def test_worn_process_hands_its_lease_back(engine: Engine, lane: ExpressLane) -> None:
     """Memory and open files are known to be too many only after the run."""
     ids = under_load(engine, lane, 2)
-    leaving: Any = SimpleNamespace(asked=False, worn=True, takes_more=lambda: True)
+    leaving: Any = SimpleNamespace(asked=False, worn=True, takes_ahead=lambda: MOST_ASKED, patience=0.0)
     presence: Any = SimpleNamespace(sign=lambda: None)
     warm.express(lane, engine.runner(), presence, leaving)
     assert engine.store.express_messages() == ids
@@ -242,6 +245,7 @@ def test_process_takes_no_lease_with_its_last_run() -> None:
     few = ProcessWear(ProcessLimits(runs=1))
     old = ProcessWear(ProcessLimits(seconds=0))
     assert [each.ends_after_this() for each in (wear, few, old)] == [False, True, True]
+    assert [each.runs_after_this() for each in (wear, few, old)] == [1, 0, 0]
     wear.ran()
     assert wear.ends_after_this()
 
@@ -249,7 +253,7 @@ def test_process_takes_no_lease_with_its_last_run() -> None:
 def test_work_that_only_another_tree_can_run_is_not_leased(engine: Engine, lane: ExpressLane) -> None:
     """Its id comes with the seal, so that it can be passed on."""
     ids = under_load(engine, lane, 3)
-    lane.takes_more = lambda: False
+    lane.takes_ahead = lambda: False
     execution = next_run(engine, lane)
     assert seal(engine, lane, execution) is SealAnswer.OK
     assert not lane.has_lease
@@ -380,6 +384,18 @@ def test_a_long_run_takes_one_lease(linked: Engine, monkeypatch: pytest.MonkeyPa
     assert len(lane._hand) + bool(lane._next) <= 1
 
 
+def test_no_more_is_taken_than_may_still_run(linked: Engine) -> None:
+    """A process that is replaced after so many runs hands nothing back, which would begin it twice."""
+    lane = lane_of(linked)
+    lane.takes_ahead = lambda: 3
+    short_work(linked, 4 * _LOOK_EVERY)
+    most = 0
+    for _ in range(3 * _LOOK_EVERY):
+        run_next(linked, lane)
+        most = max(most, len(lane._hand))
+    assert most == 3
+
+
 def test_leases_that_a_long_run_keeps_waiting_go_back(linked: Engine) -> None:
     """Another process may run them at once, and no attempt is lost; the long run ends as usual."""
     lane = lane_of(linked)
@@ -459,10 +475,102 @@ def test_a_seal_sent_ahead_is_kept_while_the_store_is_away(
                 lane.give_back()
     lane.give_back()
     assert linked.get(ids[0]).state is State.COMPLETED and not lane._sent
-    lane._sent.append(_SentSeal(linked.store.scripts.call("hint", id=ids[0]), away, 0.0))
+    lane._sent.append(_SentSeal(ids[0], linked.store.scripts.call("hint", id=ids[0]), away, 0.0))
     monkeypatch.setattr(linked.store.scripts, "send", away)
     lane.give_back()
     assert not lane._sent
+
+
+@pytest.mark.parametrize("fault", ["script_flush", "hang_up"])
+def test_a_refused_seal_is_sent_again_while_a_long_run_goes_on(linked: Engine, fault: str) -> None:
+    """Finished work does not wait for the end of another, not even of the last in hand."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+    while len(lane._hand) > 2:
+        seal(linked, lane, next_run(linked, lane))
+    lane._confirm()
+    id = ids[MOST_ASKED - 2]
+    execution, last = next_run(linked, lane), None
+    if fault == "script_flush":
+        linked.client.script_flush()
+        assert seal(linked, lane, execution) is None
+    else:
+        assert seal(linked, lane, execution) is None
+        linked.client.link._socket.shutdown(socket.SHUT_RDWR)  # type: ignore[attr-defined]
+    leases, lane._hand = lane._hand, deque()
+    last = leases.popleft()
+    lane._began = time.monotonic() - 2 * _HAND_SECONDS
+    lane.lighten()
+    assert linked.get(id).state is State.COMPLETED and not lane._sent
+    lane._run = last.execution.id
+    assert seal(linked, lane, last.execution) is SealAnswer.OK
+
+
+def test_no_run_begins_while_a_finished_one_is_known_to_be_refused(linked: Engine) -> None:
+    """The next run may end the process, and with it the result of the one before."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+    execution = next_run(linked, lane)
+    linked.client.script_flush()
+    assert seal(linked, lane, execution) is None
+    eventually(lambda: not is_quiet(linked.client.link._socket), 10, "the refusal")  # type: ignore[attr-defined]
+    next_run(linked, lane)
+    assert not lane._sent
+    other = redis.Redis(connection_pool=_copied(linked.client))
+    assert other.hget(linked.keys.record(ids[0]), "state") == b"completed"
+
+
+def test_leases_whose_answer_is_lost_are_not_forgotten_for_others(
+    linked: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The seal that is tried again takes nothing, not even an id."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane, 4 * MOST_ASKED)
+    while len(lane._hand):
+        execution = next_run(linked, lane)
+        if lane._hand:
+            seal(linked, lane, execution)
+    send_each = linked.store.scripts.send_each
+
+    def cut(*parts: Any) -> Any:
+        send_each(*parts)
+        raise redis.TimeoutError("no answer")
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(linked.store.scripts, "send_each", cut)
+        with pytest.raises(redis.TimeoutError):
+            seal(linked, lane, execution)
+    unsure = [id for id, _ in lane._unsure]
+    assert unsure and {linked.get(id).state for id in unsure} == {State.RUNNING}
+    lane._seals, lane._work_waits = _LOOK_EVERY - 1, True
+    assert seal(linked, lane, execution) is SealAnswer.OK
+    assert not lane._next
+    assert lane.take() and not lane._unsure
+    assert {linked.get(id).attempt for id in unsure} == {0}
+    assert set(unsure) <= set(ids)
+
+
+def test_a_process_that_ends_waits_for_a_store_that_is_just_away(
+    linked: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It seals what it has finished and hands back what it has not begun."""
+    lane = lane_of(linked)
+    ids = with_a_hand(linked, lane)
+    seal(linked, lane, next_run(linked, lane))
+    ask, left = linked.client.link.ask, 3  # type: ignore[attr-defined]
+
+    def away_for_a_moment(*args: Any, **more: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left > 0:
+            raise redis.ConnectionError("away")
+        return ask(*args, **more)
+
+    monkeypatch.setattr(linked.client.link, "ask", away_for_a_moment)  # type: ignore[attr-defined]
+    leaving: Any = SimpleNamespace(asked=True, worn=False, takes_ahead=lambda: 0, patience=10.0)
+    warm.express(lane, linked.runner(), SimpleNamespace(), leaving)  # type: ignore[arg-type]
+    assert linked.get(ids[0]).state is State.COMPLETED
+    assert {linked.get(id).state for id in ids[1:]} == {State.PENDING} and not lane.has_lease
 
 
 def test_a_seal_sent_ahead_of_a_spoiled_run_stops_no_other(linked: Engine) -> None:
@@ -629,7 +737,7 @@ def test_seal_stands_when_the_catalog_cannot_be_read(engine: Engine, lane: Expre
     def spoiled() -> bool:
         raise redis.ResponseError("WRONGTYPE")
 
-    lane.takes_more = spoiled
+    lane.takes_ahead = spoiled
     assert seal(engine, lane, execution) is SealAnswer.OK
     assert not lane.has_lease
     assert lane.take() == ids[1]

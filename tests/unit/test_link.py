@@ -18,6 +18,7 @@ import redis
 
 import worker.store.link as link_module
 from tests.waiting import eventually
+from worker.core.sockets import is_quiet
 from worker.store.commands import packed
 from worker.store.link import Link, _Call
 
@@ -58,7 +59,7 @@ class FakeStore:
         self._ends[-1].shutdown(socket.SHUT_RDWR)
 
     def _read(self, end: socket.socket) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(OSError):
             while data := end.recv(65_536):
                 self.reads.append(data.count(b"PING"))
 
@@ -185,6 +186,25 @@ def test_what_was_sent_ahead_is_lost_with_its_connection(linked: Linked) -> None
     eventually(lambda: linked.store.opened == 2 and sum(linked.store.reads) == 3)
     linked.store.answer(b"+b\r\n")
     assert again.result() == [b"b"]
+
+
+def test_what_has_come_is_heard_without_waiting(linked: Linked) -> None:
+    """A part of an answer waits for its rest; an error, or the end of the connection, is told."""
+    ahead = [linked.link.begin(PING) for _ in range(2)]
+    assert not linked.link.hear()
+    eventually(lambda: sum(linked.store.reads) == 2)
+    linked.store.answer(b"+a\r\n-ER")
+    eventually(lambda: linked.link.hear() or not is_quiet(linked.link._socket) or len(linked.link._out) == 1)
+    assert not linked.link.hear()
+    linked.store.answer(b"R b\r\n")
+    eventually(linked.link.hear)
+    assert ahead[0]() == b"a" and isinstance(ahead[1](), redis.ResponseError)
+    lost = linked.link.begin(PING)
+    linked.store.hang_up()
+    eventually(linked.link.hear)
+    with pytest.raises(redis.ConnectionError):
+        lost()
+    assert not linked.link.hear()
 
 
 def test_a_link_with_something_sent_ahead_stays_open(linked: Linked) -> None:

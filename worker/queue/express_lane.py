@@ -19,7 +19,7 @@ from worker.engine.transitions import ExecutionStore
 from worker.queue.status_page import MOST_ASKED
 from worker.store.client import as_bytes
 from worker.store.commands import ask
-from worker.store.outage import holds, is_outage, note
+from worker.store.outage import is_outage, note
 from worker.store.scripts import ScriptCall, read_reply
 
 log = structlog.get_logger()
@@ -31,8 +31,8 @@ _LOOK_EVERY = 8
 _HEAD_SECONDS = 0.1
 # In how many places, one after another, processes that share the lane look for the work they take next.
 _PLACES = 4
-# The part of a lease within which its run must begin.
-_BEGINS_WITHIN = 0.1
+# A run must begin within this time of its lease, and within a tenth of it; later its parent may hand it back.
+_BEGINS_WITHIN = 1.0
 # Leases are taken ahead of more than one run only while runs are as short as this.
 _SHORT_SECONDS = 0.01
 # For how long leases in hand may wait for one that is not.
@@ -48,8 +48,9 @@ class _Lease(NamedTuple):
 
 
 class _SentSeal(NamedTuple):
-    """A seal that was sent ahead: what reads its answer, and how long it is worth sending again."""
+    """A seal that was sent ahead, what reads its answer, and until when it is worth sending again."""
 
+    id: str
     call: ScriptCall
     read: Callable[[], Any]
     until: float
@@ -72,7 +73,7 @@ class ExpressLane:
         *,
         worker: str,
         lease_us: int,
-        takes_more: Callable[[], bool] = lambda: True,
+        takes_ahead: Callable[[], int] = lambda: MOST_ASKED,
         asks: Callable[[Sequence[tuple[str, str]]], None] = lambda runs: None,
         loaded: Callable[[], None] = lambda: None,
     ) -> None:
@@ -82,8 +83,9 @@ class ExpressLane:
         self._key = store.keys.express
         self._worker = worker
         self._lease_us = lease_us
-        # Whether this process may take leases of other runs before it knows which agents they are for.
-        self.takes_more = takes_more
+        self._begins_within = min(_BEGINS_WITHIN, lease_us / 1e7)
+        # How many other runs this process may take before it knows which agents they are for.
+        self.takes_ahead = takes_ahead
         # Tells the parent, which hands the leases back if this process dies before their runs begin.
         self._asks = asks
         # Called when leases wait in hand for the run under way.
@@ -102,6 +104,7 @@ class ExpressLane:
         self._seals = 0
         # How many leases to take, when the run under way began, and how long runs took lately.
         self._most = 1
+        self._run = ""
         self._began = 0.0
         self._longest = 0.0
 
@@ -112,21 +115,23 @@ class ExpressLane:
     def leased(self) -> tuple[Execution, int] | None:
         """An execution whose lease came with a seal, and the store's time; None if it is too late for it."""
         with self._lock:
+            if self._sent and self._scripts.hear():
+                # No other run begins while it is known that a finished one is not sealed.
+                self._confirm()
             now = time.monotonic()
-            if self._hand and now - self._hand[0].asked_at > self._lease_us / 1e6 * _BEGINS_WITHIN:
+            if self._hand and now - self._hand[0].asked_at > self._begins_within:
                 self.give_back()
             if not self._hand:
                 return None
             lease = self._hand.popleft()
-            self._began = now
+            self._began, self._run = now, lease.execution.id
             return lease.execution, lease.at + int((now - lease.asked_at) * 1e6)
 
     def take(self) -> str:
         """The next id, as soon as there is one; '' after some seconds without."""
         with self._lock:
-            if not self._next:
-                self._confirm()
-                self._resolve()
+            self._confirm()
+            self._resolve()
             id, self._next = self._next, ""
         if not id:
             found = ask(self._blocking, "BLPOP", self._key, _POP_SECONDS)
@@ -143,20 +148,26 @@ class ExpressLane:
             self._measure()
             if self._hand and not self._next:
                 until = time.monotonic() + self._lease_us / 1e6
-                self._sent.append(_SentSeal(call, self._scripts.begin(call), until))
+                self._sent.append(_SentSeal(self._run, call, self._scripts.begin(call), until))
                 return None
             reply = self._seal_with_more(call)
             self._confirm()
             return reply
 
     def lighten(self) -> bool:
-        """Hands back the leases that a long run keeps waiting; returns whether any wait."""
+        """Hands back the leases that a long run keeps waiting, and hears of the seals before it.
+
+        Returns whether any are left.
+        """
         if not self._lock.acquire(blocking=False):
             return True
         try:
-            if self._hand and time.monotonic() - self._hand[0].asked_at > _HAND_SECONDS:
+            now = time.monotonic()
+            if self._hand and now - self._hand[0].asked_at > _HAND_SECONDS:
                 self.give_back()
-            return bool(self._hand)
+            elif self._sent and now - self._began > _HAND_SECONDS:
+                self._confirm()
+            return bool(self._hand or self._sent)
         finally:
             self._lock.release()
 
@@ -185,10 +196,10 @@ class ExpressLane:
             except redis.RedisError as error:
                 reply = self._send_again(sent) if is_outage(error) else None
                 if not is_outage(error):
-                    note(error, "express")  # the lease lapses
+                    note(error, "express", execution_id=sent.id)  # the lease lapses
             self._sent.popleft()
             if reply is not None and read_reply(SEAL, reply).answer is SealAnswer.LOST:
-                log.warning("execution.stopped", reason="lost")
+                log.warning("execution.stopped", reason="lost", execution_id=sent.id)
 
     def _send_again(self, sent: _SentSeal) -> Any:
         try:
@@ -196,7 +207,7 @@ class ExpressLane:
         except redis.RedisError as error:
             if is_outage(error) and time.monotonic() < sent.until:
                 raise
-            note(error, "express")  # the lease lapses
+            note(error, "express", execution_id=sent.id)  # the lease lapses
             return None
 
     def _measure(self) -> None:
@@ -206,13 +217,14 @@ class ExpressLane:
     def _seal_with_more(self, call: ScriptCall) -> Any:
         self._seals += 1
         seen, self._seen = self._seen, []
-        if self._next or self._hand:
+        if self._next or self._hand or self._unsure:
             return self._scripts.send(call)
         looks = self._seals % _LOOK_EVERY == 0
         # What waits at the head may wait for as long as another process runs.
         if self._place and (looks or time.monotonic() > self._head_by):
             seen, self._place, self._work_waits = [], 0, True
-        if seen and holds(self.takes_more, "express"):
+        seen = seen[: self._ahead()] if seen else seen
+        if seen:
             return self._seal_and_lease(call, seen)
         if not (looks or self._work_waits):
             return self._scripts.send(call)
@@ -222,6 +234,13 @@ class ExpressLane:
             self._work_waits, self._next = True, as_bytes(id).decode()
             self._seen = _ids(after)
         return reply
+
+    def _ahead(self) -> int:
+        try:
+            return self.takes_ahead()
+        except Exception as error:  # the run has ended, and its seal must go
+            note(error, "express")
+            return 0
 
     def _resolve(self) -> None:
         """Hands back the leases whose answer was lost, if they were granted: they would cost an attempt."""

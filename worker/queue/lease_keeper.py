@@ -122,11 +122,12 @@ class LeaseKeeper:
             soon = self._tend(*held) if held is not None else None
 
     def _look(self) -> None:
+        self._looks = False
         try:
-            self._looks = self._lighten()
-        except Exception as error:  # as in _tend
+            if self._lighten():
+                self._looks = True
+        except Exception as error:  # as in _tend; again in a second
             note(error, "keeper")
-            self._looks = False  # again in a second
 
     def _tend(self, execution: Execution, job: Job) -> float | None:
         """Checks the running job once; returns seconds until its output must be flushed."""

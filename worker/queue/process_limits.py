@@ -43,6 +43,10 @@ class ProcessWear:
         self._runs_left -= 1
         self._ran = True
 
+    def runs_after_this(self) -> int:
+        """How many runs may follow the one under way, as far as that can be told before its end."""
+        return 0 if self.ends_after_this() else self._runs_left - 1
+
     def ends_after_this(self) -> bool:
         """Whether the run under way is the last one, as far as that can be told before its end."""
         return self._runs_left <= 1 or time.monotonic() >= self._ends_at

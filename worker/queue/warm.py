@@ -21,11 +21,13 @@ from worker.queue.process_limits import ProcessWear
 from worker.queue.rq import PASSED_ON_PAUSE, QueueWorker, TakenMessage
 from worker.queue.runner import Runner
 from worker.queue.supervisor_pipe import SupervisorPipe
-from worker.store.outage import note
+from worker.store.outage import insist, note
 
 log = structlog.get_logger()
 
 _PAUSE = 0.5
+# Shorter than the silence for which a parent kills its child.
+_LAST_SECONDS = 10.0
 # How long a worn process waits for its successor before it leaves the lane empty, and how often it looks.
 _SUCCESSOR_SECONDS, _LOOK_SECONDS = 10.0, 0.02
 
@@ -56,6 +58,15 @@ class Shutdown:
     def takes_more(self) -> bool:
         """Whether the run under way may be followed by another, whichever agent it is for."""
         return not self.asked and not self._wear.ends_after_this() and self._runner.runs_all()
+
+    @property
+    def patience(self) -> float:
+        """For how many seconds the end of the process may wait for the store."""
+        return min(self._grace, _LAST_SECONDS)
+
+    def takes_ahead(self) -> int:
+        """The same, and how many."""
+        return self._wear.runs_after_this() if self.takes_more() else 0
 
     def ran(self, taken: bool) -> None:
         """After each run: kills the processes that author code started."""
@@ -96,7 +107,7 @@ def _leave() -> NoReturn:
 
 def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     """Runs short work: ids straight from a list."""
-    lane.takes_more = leaving.takes_more
+    lane.takes_ahead = leaving.takes_ahead
 
     def step() -> None:
         _take(lane, runner, presence, leaving)
@@ -105,7 +116,8 @@ def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shut
         while not (leaving.asked or leaving.worn):
             _survive(step)
     finally:
-        _survive(lane.give_back)
+        # Finished work may wait for a store that is just away.
+        _survive(lambda: insist(lane.give_back, "work", patience=leaving.patience))
 
 
 def _take(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:

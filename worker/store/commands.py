@@ -79,6 +79,12 @@ def begin(client: redis.Redis, *words: Word) -> Callable[[], Any]:
     return lambda: checked([reply])[0]
 
 
+def hear(client: redis.Redis) -> bool:
+    """Reads what has come of commands that were begun, without waiting; whether any was refused or lost."""
+    link = getattr(client, "link", None)
+    return link is not None and link.hear()
+
+
 def checked(replies: list[Any]) -> list[Any]:
     """These replies, if none is an error; else raises the first."""
     for reply in replies:

@@ -15,6 +15,7 @@ may have run. When the store cannot be reached or does not answer, those who wai
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 import time
 import weakref
@@ -51,6 +52,10 @@ class _Call:
     @property
     def answered(self) -> bool:
         return self.error is not None or len(self.replies) == self.expected
+
+    @property
+    def refused(self) -> bool:
+        return self.error is not None or any(isinstance(each, redis.RedisError) for each in self.replies)
 
     def sleep(self) -> None:
         self.asleep = threading.Lock()
@@ -106,12 +111,49 @@ class Link:
 
         def reply() -> Any:
             if not call.answered:
-                self.ask(b"", 0)
+                try:
+                    self.ask(b"", 0)
+                except redis.RedisError:
+                    # Another thread may have read it meanwhile.
+                    if not call.answered:
+                        raise
             if call.error is not None:
                 raise call.error
             return call.replies[0]
 
         return reply
+
+    def hear(self) -> bool:
+        """Reads what has come of what was sent ahead, without waiting; whether any was refused or lost."""
+        with self._lock:
+            if self._leader is not None or not self._out:
+                return False
+            self._leader = _Call(b"", 0)
+        ahead = list(self._out)
+        try:
+            self._read_what_came()
+        except (redis.RedisError, OSError) as error:
+            self._break(error)
+        except BaseException as error:
+            self._break(error)
+            raise
+        finally:
+            self._pass_on()
+        return any(call.refused for call in ahead)
+
+    def _read_what_came(self) -> None:
+        received = _received(self._socket)
+        if received is None:
+            return
+        if not received:
+            raise redis.ConnectionError("the store closed the connection")
+        self._reader.feed(received)
+        while self._out and (reply := self._reader.gets()) is not _INCOMPLETE:
+            if isinstance(reply, redis.RedisError):
+                self._connection.notice(reply)
+            self._out[0].replies.append(reply)
+            if self._out[0].answered:
+                self._out.popleft()
 
     def _send(self, call: _Call) -> None:
         try:
@@ -257,6 +299,19 @@ def _send(socket: Any, data: bytes) -> None:
     sent = socket.send(data) if data else 0
     if sent < len(data):
         socket.sendall(data[sent:])
+
+
+def _received(link: Any) -> bytes | None:
+    """What has come on a connection; None if nothing has, b'' at its end."""
+    patience = link.gettimeout()
+    link.settimeout(0)
+    try:
+        received: bytes = link.recv(_READ_SIZE)
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return None
+    finally:
+        link.settimeout(patience)
+    return received
 
 
 def _lost(error: BaseException) -> redis.RedisError:

@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 import redis
 from redis.exceptions import NoScriptError
 
-from worker.store.commands import OneConnection, Word, ask, begin, checked, replies_together
+from worker.store.commands import OneConnection, Word, ask, begin, checked, hear, replies_together
 from worker.store.data_model import Keys
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
@@ -140,6 +140,10 @@ class Scripts:
                 return self.send(call)
 
         return reply
+
+    def hear(self) -> bool:
+        """Reads what has come of calls that were begun, without waiting; whether any was refused or lost."""
+        return hear(self._client)
 
     def send_together(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
         """Runs calls and commands in one round trip, in this order; returns all replies.
