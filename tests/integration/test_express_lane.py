@@ -396,6 +396,19 @@ def test_no_more_is_taken_than_may_still_run(linked: Engine) -> None:
     assert most == 3
 
 
+def test_a_last_attempt_does_not_wait_in_hand(linked: Engine) -> None:
+    """A lease that lapses there would fail it without a run; it is taken when it is the next one."""
+    lane = lane_of(linked)
+    with_a_hand(linked, lane)
+    lasts = [linked.new(lane=Lane.EXPRESS, attempts=1) for _ in range(3 * MOST_ASKED)]
+    ran: list[str] = []
+    while len(ran) < 3 * MOST_ASKED:
+        assert len({lease.execution.id for lease in lane._hand} & set(lasts)) <= 1
+        ran += {run_next(linked, lane)} & set(lasts)
+    assert ran == lasts
+    assert {(linked.get(id).state, linked.get(id).attempt) for id in lasts} == {(State.COMPLETED, 1)}
+
+
 def test_leases_that_a_long_run_keeps_waiting_go_back(linked: Engine) -> None:
     """Another process may run them at once, and no attempt is lost; the long run ends as usual."""
     lane = lane_of(linked)

@@ -119,7 +119,7 @@ def test_restricted_user_is_really_restricted(fenced: Engine) -> None:
 
 
 def take_next(engine: Engine, id: str) -> None:
-    engine.store.scripts.run(TAKE_NEXT, id=id, lease=LEASE, worker="w1", session="s", instead="1")
+    engine.store.scripts.run(TAKE_NEXT, id=id, lease=LEASE, worker="w1", session="s", instead="1", waits="")
 
 
 Act = Callable[[Engine, str, Any], object]

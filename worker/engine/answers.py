@@ -101,6 +101,7 @@ class TakeAnswer(StrEnum):
 
 class TakeNextAnswer(StrEnum):
     TAKEN = "taken"
+    LAST = "last"
     OTHER = "other"
 
 

@@ -277,38 +277,40 @@ class ExpressLane:
                 worker=self._worker,
                 session=session,
                 instead="1" if len(seen) == 1 else "",
+                waits="1" if number else "",
             )
-            for id, session in asked
+            for number, (id, session) in enumerate(asked)
         ]
         self._asks(asked)
         self._work_waits, self._unsure = False, asked
         sealed, *taken, after = self._scripts.send_each(call, *nexts, self._look())
         self._unsure = []
-        granted = [each for each in taken if self._granted(each, asked_at)]
+        answers = [self._answered(each, asked_at) for each in taken]
         if not isinstance(after, Exception):
             # A script that the store did not have yet ran after the look.
-            self._work_waits, self._seen = True, [id for id in _ids(after) if id not in seen]
-        if len(granted) == len(seen):
-            self._most = min(MOST_ASKED, self._most * 2)
-        else:
+            granted = {lease.execution.id for lease in self._hand}
+            self._work_waits, self._seen = True, [id for id in _ids(after) if id not in granted]
+        if not set(answers) <= {TakeNextAnswer.TAKEN, TakeNextAnswer.LAST}:
             self._most = max(1, self._most // 2)
             self._look_elsewhere()
+        elif TakeNextAnswer.LAST not in answers:
+            self._most = min(MOST_ASKED, self._most * 2)
         if self._hand:
             self._loaded()
         if isinstance(sealed, Exception):
             raise sealed
         return sealed
 
-    def _granted(self, taken: Any, asked_at: float) -> bool:
+    def _answered(self, taken: Any, asked_at: float) -> TakeNextAnswer | None:
         # An error here would hide the seal; the same work meets it again when its lease is taken alone.
         if isinstance(taken, Exception):
-            return False
+            return None
         reply = read_reply(TAKE_NEXT, taken)
-        if reply.answer is TakeNextAnswer.OTHER:
+        if reply.answer is TakeNextAnswer.TAKEN:
+            self._hand.append(_Lease(record.decode(reply.values[1:]), int(reply.values[0]), asked_at))
+        elif reply.answer is TakeNextAnswer.OTHER:
             self._next = reply.text()
-            return False
-        self._hand.append(_Lease(record.decode(reply.values[1:]), int(reply.values[0]), asked_at))
-        return True
+        return reply.answer
 
 
 def _ids(found: Sequence[Any]) -> list[str]:

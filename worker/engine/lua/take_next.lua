@@ -11,14 +11,20 @@
 --   worker   who takes it
 --   session
 --   instead  '1' where another id may come in its stead
+--   waits    '1' where its run comes after another one
 -- answers
 --   taken  time, field, value, ...
+--   last   it is left in the lane: its last attempt would be lost if the lease lapsed before its run began
 --   other  an id removed from the lane in its stead, whose lease is not taken, or ''
 
 -- It was seen a run ago, so it is near the front, or gone.
 local NEAR = 64
 local lease = tonumber(lease)
 local record, money = waiting_work()
+if waits == '1' then
+  local attempt, attempts = unpack(get('attempt', 'attempts'))
+  if attempt and attempt + 1 >= tonumber(attempts) then return {'last'} end
+end
 if redis.call('LPOS', EXPRESS, id, 'MAXLEN', NEAR) then
   redis.call('LREM', EXPRESS, 1, id)
   local granted = grant(id, lease, worker, session, record, money)
