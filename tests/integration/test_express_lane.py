@@ -31,6 +31,7 @@ from worker.queue.process_limits import ProcessLimits, ProcessWear
 from worker.queue.status_page import MOST_ASKED, AskedRun, StatusPage
 from worker.queue.supervisor import requeue_lost
 from worker.store.connections import CurrentPrimary, StoreConnection
+from worker.store.link import Begun
 from worker.store.linked_client import LinkedClient
 from worker.store.scripts import ScriptCall
 
@@ -454,10 +455,10 @@ def test_a_seal_sent_ahead_whose_answer_is_lost_is_sent_again(
         if len(lane._sent) % 2:
             linked.store.scripts.send(call)
 
-        def read() -> Any:
+        def reply() -> Any:
             raise redis.ConnectionError("lost")
 
-        return read
+        return Begun(reply, lambda: False)
 
     with monkeypatch.context() as cut_off:
         cut_off.setattr(linked.store.scripts, "begin", lost)
@@ -488,7 +489,9 @@ def test_a_seal_sent_ahead_is_kept_while_the_store_is_away(
                 lane.give_back()
     lane.give_back()
     assert linked.get(ids[0]).state is State.COMPLETED and not lane._sent
-    lane._sent.append(_SentSeal(ids[0], linked.store.scripts.call("hint", id=ids[0]), away, 0.0))
+    lane._sent.append(
+        _SentSeal(ids[0], linked.store.scripts.call("hint", id=ids[0]), Begun(away, lambda: True), 0.0)
+    )
     monkeypatch.setattr(linked.store.scripts, "send", away)
     lane.give_back()
     assert not lane._sent

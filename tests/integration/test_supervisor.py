@@ -152,22 +152,6 @@ def test_dead_childs_next_work_is_handed_back_as_not_begun(run: Run, shared_log:
     ]
 
 
-def test_a_silent_childs_leases_in_hand_are_handed_back_once(run: Run, shared_log: SharedLog) -> None:
-    """Its run lets no thread renew them: they would lapse and cost attempts. The run itself goes on."""
-
-    def child(kind: str, line: SupervisorPipe) -> None:
-        line.asks([("first", "s1"), ("second", "s2")])
-        line.running(execution("first", 1), 60)
-        shared_log.add("ready")
-        time.sleep(60)
-
-    run(child, "stalled")
-    shared_log.wait("requeue second s2")
-    time.sleep(0.6)
-    assert [line for line in shared_log.read() if line.startswith("requeue")] == ["requeue second s2"]
-    assert shared_log.read().count("ready") == 1
-
-
 def test_hand_back_is_retried_through_an_outage(run: Run, shared_log: SharedLog) -> None:
     """If the store is unreachable when a process dies, it is notified later, once."""
 

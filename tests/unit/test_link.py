@@ -18,9 +18,8 @@ import redis
 
 import worker.store.link as link_module
 from tests.waiting import eventually
-from worker.core.sockets import is_quiet
 from worker.store.commands import packed
-from worker.store.link import Link, _Call
+from worker.store.link import Begun, Link, _Call
 
 PING = packed(("PING",))
 
@@ -158,17 +157,17 @@ def test_a_command_sent_ahead_is_read_with_the_next(linked: Linked) -> None:
     eventually(lambda: sum(linked.store.reads) == 4)
     linked.store.answer(b"+d\r\n")
     assert after.result() == [b"d"]
-    [first, second, third] = [read() for read in ahead]
+    [first, second, third] = [each.reply() for each in ahead]
     assert (first, third) == (b"a", b"c") and isinstance(second, redis.ResponseError)
     assert linked.store.opened == 1
 
 
 def test_an_answer_to_what_was_sent_ahead_can_be_asked_for(linked: Linked) -> None:
     """Without another command; it may have come while nobody looked."""
-    read = linked.link.begin(PING)
+    sent = linked.link.begin(PING)
     linked.store.heard(1)
     linked.store.answer(b"+a\r\n")
-    assert read() == b"a" and read() == b"a"
+    assert sent.reply() == b"a" and sent.reply() == b"a"
     assert linked.answered(b"+b\r\n", 1, 1) == [b"b"] and linked.store.opened == 1
 
 
@@ -179,40 +178,45 @@ def test_what_was_sent_ahead_is_lost_with_its_connection(linked: Linked) -> None
     linked.store.hang_up()
     with pytest.raises(redis.ConnectionError):
         linked.link.ask(PING)
-    for read in ahead:
+    for sent in ahead:
         with pytest.raises(redis.ConnectionError):
-            read()
+            sent.reply()
     [again] = linked.asks()
     eventually(lambda: linked.store.opened == 2 and sum(linked.store.reads) == 3)
     linked.store.answer(b"+b\r\n")
     assert again.result() == [b"b"]
 
 
+def refused(linked: Linked, *sent: Begun) -> list[bool]:
+    """What is known of these after hearing once more."""
+    linked.link.hear()
+    return [each.refused() for each in sent]
+
+
 def test_what_has_come_is_heard_without_waiting(linked: Linked) -> None:
-    """A part of an answer waits for its rest; an error, or the end of the connection, is told."""
-    ahead = [linked.link.begin(PING) for _ in range(2)]
-    assert not linked.link.hear()
+    """A part of an answer waits for its rest; an error, or the end of the connection, is known."""
+    first, second = linked.link.begin(PING), linked.link.begin(PING)
+    assert refused(linked, first, second) == [False, False]
     eventually(lambda: sum(linked.store.reads) == 2)
     linked.store.answer(b"+a\r\n-ER")
-    eventually(lambda: linked.link.hear() or not is_quiet(linked.link._socket) or len(linked.link._out) == 1)
-    assert not linked.link.hear()
+    eventually(lambda: linked.link.hear() or len(linked.link._out) == 1)
+    assert refused(linked, first, second) == [False, False]
     linked.store.answer(b"R b\r\n")
-    eventually(linked.link.hear)
-    assert ahead[0]() == b"a" and isinstance(ahead[1](), redis.ResponseError)
+    eventually(lambda: refused(linked, first, second) == [False, True])
+    assert first.reply() == b"a" and isinstance(second.reply(), redis.ResponseError)
     lost = linked.link.begin(PING)
     linked.store.hang_up()
-    eventually(linked.link.hear)
+    eventually(lambda: refused(linked, lost) == [True])
     with pytest.raises(redis.ConnectionError):
-        lost()
-    assert not linked.link.hear()
+        lost.reply()
 
 
 def test_a_link_with_something_sent_ahead_stays_open(linked: Linked) -> None:
     """Closing it would lose the answer."""
-    read = linked.link.begin(PING)
+    sent = linked.link.begin(PING)
     linked.link.close()
     linked.store.answer(b"+a\r\n")
-    assert read() == b"a"
+    assert sent.reply() == b"a"
 
 
 def test_a_lone_command_goes_at_once(linked: Linked) -> None:

@@ -43,7 +43,7 @@ def test_runs_asked_for_stay_on_the_page_through_the_next_question(page: StatusP
     assert page.asked() == [AskedRun("b c", "s1")]
     page.asks([("e", "s4")])
     page.idle()
-    assert {each.execution_id for each in page.asked()} == {"b c", "d", "e"}
+    assert {each.execution_id for each in page.asked()} == {"b c", "e"}
     page.asks([(f"{number:0{MOST_ID - 3}}", "s5") for number in range(MOST_ASKED)])
     assert sorted(each.session for each in page.asked()) == ["s4"] + ["s5"] * MOST_ASKED
 

@@ -19,6 +19,7 @@ from worker.engine.transitions import ExecutionStore
 from worker.queue.status_page import MOST_ASKED
 from worker.store.client import as_bytes
 from worker.store.commands import ask
+from worker.store.link import Begun
 from worker.store.outage import is_outage, note
 from worker.store.scripts import ScriptCall, read_reply
 
@@ -31,8 +32,8 @@ _LOOK_EVERY = 8
 _HEAD_SECONDS = 0.1
 # In how many places, one after another, processes that share the lane look for the work they take next.
 _PLACES = 4
-# A run must begin within this time of its lease, and within a tenth of it; later its parent may hand it back.
-_BEGINS_WITHIN = 1.0
+# The part of a lease within which its run must begin.
+_BEGINS_WITHIN = 0.1
 # Leases are taken ahead of more than one run only while runs are as short as this.
 _SHORT_SECONDS = 0.01
 # For how long leases in hand may wait for one that is not.
@@ -52,7 +53,7 @@ class _SentSeal(NamedTuple):
 
     id: str
     call: ScriptCall
-    read: Callable[[], Any]
+    begun: Begun
     until: float
 
 
@@ -83,7 +84,7 @@ class ExpressLane:
         self._key = store.keys.express
         self._worker = worker
         self._lease_us = lease_us
-        self._begins_within = min(_BEGINS_WITHIN, lease_us / 1e7)
+        self._begins_within = lease_us / 1e6 * _BEGINS_WITHIN
         # How many other runs this process may take before it knows which agents they are for.
         self.takes_ahead = takes_ahead
         # Tells the parent, which hands the leases back if this process dies before their runs begin.
@@ -115,9 +116,11 @@ class ExpressLane:
     def leased(self) -> tuple[Execution, int] | None:
         """An execution whose lease came with a seal, and the store's time; None if it is too late for it."""
         with self._lock:
-            if self._sent and self._scripts.hear():
+            if self._sent:
+                self._scripts.hear()
                 # No other run begins while it is known that a finished one is not sealed.
-                self._confirm()
+                if any(sent.begun.refused() for sent in self._sent):
+                    self._confirm()
             now = time.monotonic()
             if self._hand and now - self._hand[0].asked_at > self._begins_within:
                 self.give_back()
@@ -192,7 +195,7 @@ class ExpressLane:
         while self._sent:
             sent = self._sent[0]
             try:
-                reply = sent.read()
+                reply = sent.begun.reply()
             except redis.RedisError as error:
                 reply = self._send_again(sent) if is_outage(error) else None
                 if not is_outage(error):
@@ -223,7 +226,9 @@ class ExpressLane:
         # What waits at the head may wait for as long as another process runs.
         if self._place and (looks or time.monotonic() > self._head_by):
             seen, self._place, self._work_waits = [], 0, True
-        seen = seen[: self._ahead()] if seen else seen
+        if seen:
+            # They were seen before the run that ends now, which may have been a long one.
+            seen = seen[: self._ahead() if self._longest < _SHORT_SECONDS else min(1, self._ahead())]
         if seen:
             return self._seal_and_lease(call, seen)
         if not (looks or self._work_waits):
@@ -285,7 +290,7 @@ class ExpressLane:
         self._work_waits, self._unsure = False, asked
         sealed, *taken, after = self._scripts.send_each(call, *nexts, self._look())
         self._unsure = []
-        answers = [self._answered(each, asked_at) for each in taken]
+        answers = [self._answered(each, asked_at, run) for each, run in zip(taken, asked, strict=True)]
         if not isinstance(after, Exception):
             # A script that the store did not have yet ran after the look.
             granted = {lease.execution.id for lease in self._hand}
@@ -301,13 +306,19 @@ class ExpressLane:
             raise sealed
         return sealed
 
-    def _answered(self, taken: Any, asked_at: float) -> TakeNextAnswer | None:
+    def _answered(self, taken: Any, asked_at: float, run: tuple[str, str]) -> TakeNextAnswer | None:
         # An error here would hide the seal; the same work meets it again when its lease is taken alone.
         if isinstance(taken, Exception):
             return None
         reply = read_reply(TAKE_NEXT, taken)
         if reply.answer is TakeNextAnswer.TAKEN:
-            self._hand.append(_Lease(record.decode(reply.values[1:]), int(reply.values[0]), asked_at))
+            try:
+                execution = record.decode(reply.values[1:])
+            except Exception as error:  # of one record; the others are in order
+                note(error, "express", execution_id=run[0])
+                self._unsure.append(run)
+                return None
+            self._hand.append(_Lease(execution, int(reply.values[0]), asked_at))
         elif reply.answer is TakeNextAnswer.OTHER:
             self._next = reply.text()
         return reply.answer

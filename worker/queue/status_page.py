@@ -41,7 +41,7 @@ class CurrentRun:
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """A run whose lease was asked for; if granted, under this session. It may have begun, or be over."""
+    """A run whose lease was asked for; if granted, under this session."""
 
     execution_id: str
     session: str
@@ -53,6 +53,8 @@ class StatusPage:
     def __init__(self) -> None:
         self._page = mmap.mmap(-1, _BYTES)
         self._asked = 0
+        # Where runs asked for stand that have not begun.
+        self._places: dict[str, int] = {}
 
     # The child's side
 
@@ -63,17 +65,23 @@ class StatusPage:
         other = 2 if self._page[_CURRENT] == 1 else 1
         self._write(_RUNS[other], execution_id, fence, time.monotonic() + seconds)
         self._page[_CURRENT] = other
+        place = self._places.pop(execution_id, None)
+        if place is not None:
+            self._page[place : place + _CHECKSUM.size] = bytes(_CHECKSUM.size)
 
     def asks(self, runs: Sequence[tuple[str, str]]) -> None:
         """The process asks for the leases of its next runs, each an execution and a session."""
         self._asked = 1 - self._asked
         count, first = _ASKED[self._asked], _FIRST + self._asked * MOST_ASKED * _SLOT
         self._page[count] = 0
+        last = range(first, first + MOST_ASKED * _SLOT)
+        self._places = {id: place for id, place in self._places.items() if place not in last}
         written = 0
         for execution_id, session in runs:
             both = f"{execution_id} {session}"
             if len(both.encode()) <= MOST_ID:
-                self._write(first + written * _SLOT, both, 0, 0.0)
+                self._places[execution_id] = first + written * _SLOT
+                self._write(self._places[execution_id], both, 0, 0.0)
                 written += 1
         self._page[count] = written
 
@@ -117,14 +125,13 @@ class StatusPage:
         return self._read(_RUNS[current]) if current else None
 
     def asked(self) -> list[AskedRun]:
-        """What a dead process asked for, but for what it ran when it died."""
-        run = self.run()
+        """What a dead process asked for and had not begun."""
         found = []
         for group, count in enumerate(_ASKED):
             first = _FIRST + group * MOST_ASKED * _SLOT
             read = [self._read(first + each * _SLOT) for each in range(self._page[count])]
             found += [AskedRun(*each.execution_id.rsplit(" ", 1)) for each in read if each is not None]
-        return [each for each in found if run is None or each.execution_id != run.execution_id]
+        return found
 
     def _read(self, at: int) -> CurrentRun | None:
         size = _CHECKSUM.size + _RUN.size + MOST_ID

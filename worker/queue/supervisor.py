@@ -33,8 +33,6 @@ log = structlog.get_logger()
 # After its limit a job may still notice by itself; a process silent for longer than this hangs.
 OVERTIME_GRACE = 1.0
 SILENCE = 15.0
-# A process that runs something beats once a second. This is longer than leases in hand may wait to begin.
-_STALLED = 2.5
 # How long after the grace period a child may still take to exit.
 _LEAVING = 5.0
 _QUICK_DEATH = 2.0
@@ -59,8 +57,6 @@ class ChildProcess:
     killed: bool = False
     # Whether another process was started in its place, or is about to be.
     replaced: bool = False
-    # Whether its leases in hand were handed back because it was silent.
-    stalled: bool = False
     # The worn process that leaves as soon as this one has signed on.
     relieves: ChildProcess | None = None
 
@@ -235,14 +231,15 @@ class Supervisor:
         for child in list(self.children.values()):
             child.printed.report()
             self._relieve(child)
-            self._hand_back_hand(child, now)
             if self._stopping and not child.signalled:
                 child.signalled = True
                 end(child.pid, signal.SIGTERM)
             why = "" if child.killed else self._fault(child, now)
             if why:
                 self._kill(child, why)
-        self._lost_runs = [lost_run for lost_run in self._lost_runs if not self._hand_over(lost_run)]
+        # Each may wait for a store that hangs.
+        while self._lost_runs and self._hand_over(self._lost_runs[0]):
+            del self._lost_runs[0]
 
     def _relieve(self, child: ChildProcess) -> None:
         worn = child.relieves
@@ -264,17 +261,6 @@ class Supervisor:
     def _hands_over(self) -> bool:
         """Whether work of dead children waits for the store, and may do so."""
         return bool(self._lost_runs) and time.monotonic() < self._stopping + self.grace + _LEAVING
-
-    def _hand_back_hand(self, child: ChildProcess, now: float) -> None:
-        """Once per silence: the leases in hand of a child whose run lets no other thread go on.
-
-        They would lapse and cost attempts. The child begins none of them by then.
-        """
-        if now <= child.page.last_beat + _STALLED:
-            child.stalled = False
-        elif not child.stalled and child.page.run() is not None:
-            child.stalled = True
-            self._lost_runs += child.page.asked()
 
     def _hand_over(self, lost_run: CurrentRun | AskedRun) -> bool:
         """Returns whether this is finished: after a bug the clock finds the lease once it has lapsed."""

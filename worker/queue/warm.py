@@ -26,8 +26,8 @@ from worker.store.outage import insist, note
 log = structlog.get_logger()
 
 _PAUSE = 0.5
-# Shorter than the silence for which a parent kills its child.
-_LAST_SECONDS = 10.0
+# With the time-out of its last try this is shorter than the silence for which a parent kills its child.
+_LAST_SECONDS = 4.0
 # How long a worn process waits for its successor before it leaves the lane empty, and how often it looks.
 _SUCCESSOR_SECONDS, _LOOK_SECONDS = 10.0, 0.02
 

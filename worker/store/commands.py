@@ -14,6 +14,8 @@ from typing import Any
 import hiredis
 import redis
 
+from worker.store.link import Begun
+
 Word = str | bytes | int | float
 
 _pack: Callable[[tuple[Word, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
@@ -66,23 +68,24 @@ def replies_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[A
         return pipe.execute(raise_on_error=False)
 
 
-def begin(client: redis.Redis, *words: Word) -> Callable[[], Any]:
-    """Sends a command and does not wait; what it returns reads the reply, or raises what came instead.
+def begin(client: redis.Redis, *words: Word) -> Begun:
+    """Sends a command and does not wait; its reply is raised where it is an error.
 
     On a link the reply is read with that of its next command; without one, at once.
     """
     link = getattr(client, "link", None)
     if link is not None:
-        read = link.begin(packed(words))
-        return lambda: checked([read()])[0]
+        sent = link.begin(packed(words))
+        return Begun(lambda: checked([sent.reply()])[0], sent.refused)
     [reply] = replies_together(client, words)
-    return lambda: checked([reply])[0]
+    return Begun(lambda: checked([reply])[0], lambda: isinstance(reply, Exception))
 
 
-def hear(client: redis.Redis) -> bool:
-    """Reads what has come of commands that were begun, without waiting; whether any was refused or lost."""
+def hear(client: redis.Redis) -> None:
+    """Reads what has come of commands that were begun, without waiting."""
     link = getattr(client, "link", None)
-    return link is not None and link.hear()
+    if link is not None:
+        link.hear()
 
 
 def checked(replies: list[Any]) -> list[Any]:

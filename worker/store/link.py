@@ -21,7 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import hiredis
 import redis
@@ -33,6 +33,14 @@ from worker.core.sockets import is_quiet
 _MOST = 64
 _READ_SIZE = 65_536
 _INCOMPLETE = object()
+_STRAY = "the store sent a reply that nobody asked for"
+
+
+class Begun(NamedTuple):
+    """A command that was sent: what reads its reply, and whether that is known to be an error or lost."""
+
+    reply: Callable[[], Any]
+    refused: Callable[[], bool]
 
 
 class _Call:
@@ -102,34 +110,32 @@ class Link:
             raise call.error
         return call.replies
 
-    def begin(self, data: bytes) -> Callable[[], Any]:
-        """Sends a packed command at once; what it returns reads the reply, which may be an error."""
+    def begin(self, data: bytes) -> Begun:
+        """Sends a packed command at once, and does not wait for its reply."""
         call = _Call(data, 1, ahead=True)
         self._send(call)
         if call.error is not None:
             raise call.error
+        return Begun(lambda: self._reply_to(call), lambda: call.refused)
 
-        def reply() -> Any:
-            if not call.answered:
-                try:
-                    self.ask(b"", 0)
-                except redis.RedisError:
-                    # Another thread may have read it meanwhile.
-                    if not call.answered:
-                        raise
-            if call.error is not None:
-                raise call.error
-            return call.replies[0]
+    def _reply_to(self, call: _Call) -> Any:
+        if not call.answered:
+            try:
+                self.ask(b"", 0)
+            except redis.RedisError:
+                # Another thread may have read it meanwhile.
+                if not call.answered:
+                    raise
+        if call.error is not None:
+            raise call.error
+        return call.replies[0]
 
-        return reply
-
-    def hear(self) -> bool:
-        """Reads what has come of what was sent ahead, without waiting; whether any was refused or lost."""
+    def hear(self) -> None:
+        """Reads what has come of what was sent ahead, without waiting."""
         with self._lock:
             if self._leader is not None or not self._out:
-                return False
+                return
             self._leader = _Call(b"", 0)
-        ahead = list(self._out)
         try:
             self._read_what_came()
         except (redis.RedisError, OSError) as error:
@@ -139,7 +145,6 @@ class Link:
             raise
         finally:
             self._pass_on()
-        return any(call.refused for call in ahead)
 
     def _read_what_came(self) -> None:
         received = _received(self._socket)
@@ -154,6 +159,8 @@ class Link:
             self._out[0].replies.append(reply)
             if self._out[0].answered:
                 self._out.popleft()
+        if not self._out and self._reader.has_data():
+            raise redis.InvalidResponse(_STRAY)
 
     def _send(self, call: _Call) -> None:
         try:
@@ -250,7 +257,7 @@ class Link:
                 call.wake()
             self._out.popleft()
         if self._reader.has_data():
-            raise redis.InvalidResponse("the store sent a reply that nobody asked for")
+            raise redis.InvalidResponse(_STRAY)
         self._connection.next_health_check = time.monotonic() + self._connection.health_check_interval
 
     def _read(self) -> Any:

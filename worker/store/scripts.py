@@ -22,6 +22,7 @@ from redis.exceptions import NoScriptError
 
 from worker.store.commands import OneConnection, Word, ask, begin, checked, hear, replies_together
 from worker.store.data_model import Keys
+from worker.store.link import Begun
 from worker.store.manifests import BadManifest, KeyUse, ScriptManifest, assemble, read_manifest
 
 # Scripts that every room may call; a room's own folder comes first.
@@ -129,21 +130,21 @@ class Scripts:
         except NoScriptError:
             return ask(self._asked, "EVAL", call.source, len(call.keys), *call.keys, *call.args)
 
-    def begin(self, call: ScriptCall) -> Callable[[], Any]:
-        """Sends one call and does not wait; what it returns reads the reply."""
-        read = begin(self._client, *call.words)
+    def begin(self, call: ScriptCall) -> Begun:
+        """Sends one call and does not wait for its reply."""
+        sent = begin(self._client, *call.words)
 
         def reply() -> Any:
             try:
-                return read()
+                return sent.reply()
             except NoScriptError:
                 return self.send(call)
 
-        return reply
+        return Begun(reply, sent.refused)
 
-    def hear(self) -> bool:
-        """Reads what has come of calls that were begun, without waiting; whether any was refused or lost."""
-        return hear(self._client)
+    def hear(self) -> None:
+        """Reads what has come of calls that were begun, without waiting."""
+        hear(self._client)
 
     def send_together(self, *parts: ScriptCall | tuple[Word, ...]) -> list[Any]:
         """Runs calls and commands in one round trip, in this order; returns all replies.

@@ -21,11 +21,11 @@
 local NEAR = 64
 local lease = tonumber(lease)
 local record, money = waiting_work()
-if waits == '1' then
-  local attempt, attempts = unpack(get('attempt', 'attempts'))
-  if attempt and attempt + 1 >= tonumber(attempts) then return {'last'} end
-end
 if redis.call('LPOS', EXPRESS, id, 'MAXLEN', NEAR) then
+  if waits == '1' then
+    local attempt, attempts = unpack(get('attempt', 'attempts'))
+    if attempt and attempt + 1 >= tonumber(attempts) then return {'last'} end
+  end
   redis.call('LREM', EXPRESS, 1, id)
   local granted = grant(id, lease, worker, session, record, money)
   if granted then return {'taken', unpack(granted)} end
