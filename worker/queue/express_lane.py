@@ -237,7 +237,7 @@ class ExpressLane:
         reply, id, after = self._scripts.send_together(call, ("LPOP", self._key), self._look())
         if id is not None:
             self._work_waits, self._next = True, as_bytes(id).decode()
-            self._seen = _ids(after)
+            self._seen = _ids(after)[: self._most]
         return reply
 
     def _ahead(self) -> int:
@@ -270,7 +270,8 @@ class ExpressLane:
     def _look(self) -> tuple[str, str, int, int]:
         self._most = self._most if self._longest < _SHORT_SECONDS else 1
         first = self._place * self._most
-        return "LRANGE", self._key, first, first + self._most - 1
+        # One more, because a script that the store does not have yet runs later and takes what is seen here.
+        return "LRANGE", self._key, first, first + self._most
 
     def _seal_and_lease(self, call: ScriptCall, seen: Sequence[str]) -> Any:
         asked_at, asked = time.monotonic(), [(id, new_id()) for id in seen]
@@ -292,9 +293,9 @@ class ExpressLane:
         self._unsure = []
         answers = [self._answered(each, asked_at, run) for each, run in zip(taken, asked, strict=True)]
         if not isinstance(after, Exception):
-            # A script that the store did not have yet ran after the look.
             granted = {lease.execution.id for lease in self._hand}
-            self._work_waits, self._seen = True, [id for id in _ids(after) if id not in granted]
+            left = [id for id in _ids(after) if id not in granted]
+            self._work_waits, self._seen = True, left[: self._most]
         if not set(answers) <= {TakeNextAnswer.TAKEN, TakeNextAnswer.LAST}:
             self._most = max(1, self._most // 2)
             self._look_elsewhere()
