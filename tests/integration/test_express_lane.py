@@ -65,6 +65,22 @@ def seal(engine: Engine, lane: ExpressLane, execution: Execution) -> SealAnswer 
     )  # fmt: skip
 
 
+def seal_without_an_answer(
+    engine: Engine, lane: ExpressLane, execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store has the seal and the leases that it asks for; the process hears of neither."""
+    send_each = engine.store.scripts.send_each
+
+    def cut(*parts: Any) -> Any:
+        send_each(*parts)
+        raise redis.TimeoutError("no answer")
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(engine.store.scripts, "send_each", cut)
+        with pytest.raises(redis.TimeoutError):
+            seal(engine, lane, execution)
+
+
 def run_next(engine: Engine, lane: ExpressLane) -> str:
     """Takes the next execution and seals its work; returns its id."""
     execution = next_run(engine, lane)
@@ -546,16 +562,7 @@ def test_leases_whose_answer_is_lost_are_not_forgotten_for_others(
         execution = next_run(linked, lane)
         if lane._hand:
             seal(linked, lane, execution)
-    send_each = linked.store.scripts.send_each
-
-    def cut(*parts: Any) -> Any:
-        send_each(*parts)
-        raise redis.TimeoutError("no answer")
-
-    with monkeypatch.context() as cut_off:
-        cut_off.setattr(linked.store.scripts, "send_each", cut)
-        with pytest.raises(redis.TimeoutError):
-            seal(linked, lane, execution)
+    seal_without_an_answer(linked, lane, execution, monkeypatch)
     unsure = [id for id, _ in lane._unsure]
     assert unsure and {linked.get(id).state for id in unsure} == {State.RUNNING}
     lane._seals, lane._work_waits = _LOOK_EVERY - 1, True
@@ -707,16 +714,7 @@ def test_lease_whose_answer_is_lost_is_handed_back(
     """It would lapse and cost an attempt, and work that is tried once would fail without having begun."""
     ids = under_load(engine, lane, 3)
     execution = next_run(engine, lane)
-    send_each = engine.store.scripts.send_each
-
-    def cut(*parts: Any) -> Any:
-        send_each(*parts)
-        raise redis.TimeoutError("no answer")
-
-    with monkeypatch.context() as cut_off:
-        cut_off.setattr(engine.store.scripts, "send_each", cut)
-        with pytest.raises(redis.TimeoutError):
-            seal(engine, lane, execution)
+    seal_without_an_answer(engine, lane, execution, monkeypatch)
     assert seal(engine, lane, execution) is SealAnswer.OK
     assert engine.get(ids[1]).state is State.RUNNING
     if then == "leaves":

@@ -103,11 +103,12 @@ class ExpressLane:
         self._head_by = 0.0
         self._work_waits = False
         self._seals = 0
-        # How many leases to take, when the run under way began, and how long runs took lately.
+        # How many leases to take, and how long runs took lately.
         self._most = 1
+        self._longest = 0.0
+        # The run under way, if its lease was in hand, and when it began.
         self._run = ""
         self._began = 0.0
-        self._longest = 0.0
 
     @property
     def has_lease(self) -> bool:
@@ -197,9 +198,7 @@ class ExpressLane:
             try:
                 reply = sent.begun.reply()
             except redis.RedisError as error:
-                reply = self._send_again(sent) if is_outage(error) else None
-                if not is_outage(error):
-                    note(error, "express", execution_id=sent.id)  # the lease lapses
+                reply = self._send_again(sent) if is_outage(error) else _dropped(sent, error)
             self._sent.popleft()
             if reply is not None and read_reply(SEAL, reply).answer is SealAnswer.LOST:
                 log.warning("execution.stopped", reason="lost", execution_id=sent.id)
@@ -210,12 +209,13 @@ class ExpressLane:
         except redis.RedisError as error:
             if is_outage(error) and time.monotonic() < sent.until:
                 raise
-            note(error, "express", execution_id=sent.id)  # the lease lapses
-            return None
+            return _dropped(sent, error)
 
     def _measure(self) -> None:
         took, self._began = time.monotonic() - self._began, time.monotonic()
         self._longest = max(took, self._longest * 0.7)
+        if self._longest >= _SHORT_SECONDS:
+            self._most = 1
 
     def _seal_with_more(self, call: ScriptCall) -> Any:
         self._seals += 1
@@ -228,7 +228,7 @@ class ExpressLane:
             seen, self._place, self._work_waits = [], 0, True
         if seen:
             # They were seen before the run that ends now, which may have been a long one.
-            seen = seen[: self._ahead() if self._longest < _SHORT_SECONDS else min(1, self._ahead())]
+            seen = seen[: min(self._most, self._ahead())]
         if seen:
             return self._seal_and_lease(call, seen)
         if not (looks or self._work_waits):
@@ -268,7 +268,6 @@ class ExpressLane:
         self._place = (self._place + 1) % _PLACES
 
     def _look(self) -> tuple[str, str, int, int]:
-        self._most = self._most if self._longest < _SHORT_SECONDS else 1
         first = self._place * self._most
         # One more, because a script that the store does not have yet runs later and takes what is seen here.
         return "LRANGE", self._key, first, first + self._most
@@ -323,6 +322,12 @@ class ExpressLane:
         elif reply.answer is TakeNextAnswer.OTHER:
             self._next = reply.text()
         return reply.answer
+
+
+def _dropped(sent: _SentSeal, error: redis.RedisError) -> Any:
+    """A seal that is not sent again: the lease lapses, and the clock has the work."""
+    note(error, "express", execution_id=sent.id)
+    return None
 
 
 def _ids(found: Sequence[Any]) -> list[str]:
