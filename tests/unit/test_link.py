@@ -8,7 +8,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from types import FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from worker.store.commands import packed
 from worker.store.link import Begun, Link, _Call
 
 PING = packed(("PING",))
+SCRIPT = packed(("EVALSHA", "PING"))
 
 
 class FakeStore:
@@ -122,16 +124,20 @@ class Linked:
         self.store = FakeStore()
         self.link = Link(self.store.connection)
 
-    def asks(self, times: int = 1, expected: int = 1) -> list[Caller]:
+    def asks(self, times: int = 1, expected: int = 1, *, command: bytes = PING) -> list[Caller]:
         """They ask one after another, each when the one before waits."""
         callers = []
         for _ in range(times):
-            before = len(self.link._queue)
+            before = self.waiting()
             was_led = self.link._leader is not None
-            callers.append(Caller(lambda: self.link.ask(PING * expected, expected)))
+            callers.append(Caller(lambda: self.link.ask(command * expected, expected)))
             if was_led:
-                eventually(lambda before=before: len(self.link._queue) > before)  # type: ignore[misc]
+                eventually(lambda before=before: self.waiting() > before)  # type: ignore[misc]
         return callers
+
+    def waiting(self) -> int:
+        """How many have asked for what was not sent yet."""
+        return len(self.link._short) + len(self.link._queue)
 
     def answered(self, reply: bytes, *batches: int) -> Any:
         """What a lone caller gets for this reply; `batches` are all that the store has heard by then."""
@@ -249,6 +255,62 @@ def test_a_batch_is_bounded(linked: Linked) -> None:
     assert [each.result() for each in [first, *others]] == [[b"a"]] + [[b"b"]] * 64 + [[b"c"]] * 6
 
 
+def test_a_short_call_goes_before_scripts(linked: Linked) -> None:
+    """It waits neither for those that asked before it nor for the rest of its batch."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    scripts = linked.asks(70, command=SCRIPT)
+    [short] = linked.asks()
+    linked.store.answer(b"+a\r\n")
+    linked.store.heard(1, 64)
+    linked.store.answer(b"+b\r\n")
+    assert short.result() == [b"b"]
+    linked.store.answer(b"+c\r\n" * 63)
+    linked.store.heard(1, 64, 7)
+    linked.store.answer(b"+d\r\n" * 7)
+    assert [each.result() for each in scripts] == [[b"c"]] * 63 + [[b"d"]] * 7 and first.result()
+
+
+def test_short_calls_leave_scripts_their_room(linked: Linked) -> None:
+    """However many there are, a quarter of a batch goes before scripts; what scripts leave is theirs too."""
+    [first] = linked.asks()
+    linked.store.heard(1)
+    short, scripts = linked.asks(90), linked.asks(50, command=SCRIPT)
+    linked.store.answer(b":0\r\n")
+    linked.store.heard(1, 64)
+    linked.store.answer(b"".join(b":%d\r\n" % number for number in range(1, 65)))
+    linked.store.heard(1, 64, 64)
+    linked.store.answer(b"".join(b":%d\r\n" % number for number in range(65, 129)))
+    linked.store.heard(1, 64, 64, 12)
+    linked.store.answer(b"".join(b":%d\r\n" % number for number in range(129, 141)))
+    numbers = [each.result()[0] for each in [first, *short, *scripts]]
+    assert numbers[1:17] == [*range(1, 17)] and numbers[91:139] == [*range(17, 65)]
+    assert numbers[17:33] == [*range(65, 81)] and numbers[139:] == [81, 82]
+    assert numbers[33:91] == [*range(83, 141)]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [SCRIPT, packed(("EVAL", "PING", 0)), PING * 80],
+    ids=["a script that is known", "a script", "many commands"],
+)
+def test_what_takes_the_store_long_is_not_short(linked: Linked, command: bytes) -> None:
+    """It waits for its turn."""
+    expected = max(1, command.count(packed(("PING",))))
+    [first] = linked.asks()
+    linked.store.heard(1)
+    scripts = linked.asks(64, command=SCRIPT)
+    caller = Caller(lambda: linked.link.ask(command, expected))
+    eventually(lambda: linked.waiting() == 65)
+    linked.store.answer(b"+a\r\n")
+    linked.store.heard(1, 64)
+    linked.store.answer(b"+b\r\n" * 64)
+    linked.store.heard(1, 64, expected)
+    linked.store.answer(b"+c\r\n" * expected)
+    assert caller.result() == [b"c"] * expected
+    assert [each.result() for each in [first, *scripts]] == [[b"a"]] + [[b"b"]] * 64
+
+
 def test_a_caller_wakes_with_its_own_replies(linked: Linked) -> None:
     """One whose replies are there does not wait for those behind it; only the leader reads to the end."""
     [first] = linked.asks()
@@ -301,7 +363,7 @@ def test_a_silent_store_costs_one_time_out(linked: Linked) -> None:
     linked.store.patience = 2.0
     [first] = linked.asks()
     linked.store.heard(1)
-    others = linked.asks(3)
+    others = linked.asks(3) + linked.asks(3, command=SCRIPT)
     assert {type(each.result()) for each in [first, *others]} == {redis.TimeoutError}
     assert linked.store.reads == [1]
 
@@ -310,7 +372,7 @@ def test_everybody_is_told_of_a_store_that_is_away(linked: Linked) -> None:
     """One attempt answers all who wait; the next command tries again."""
     [first] = linked.asks()
     linked.store.heard(1)
-    others = linked.asks(3)
+    others = linked.asks(3) + linked.asks(3, command=SCRIPT)
     linked.store.reachable = False
     linked.store.hang_up()
     assert {type(each.result()) for each in [first, *others]} == {redis.ConnectionError}
@@ -357,21 +419,26 @@ class Impatient:
         pass
 
 
-def interrupted(linked: Linked, ready: Callable[[], bool], monkeypatch: pytest.MonkeyPatch) -> Caller:
+def interrupted(
+    linked: Linked, ready: Callable[[], bool], monkeypatch: pytest.MonkeyPatch, command: bytes = PING
+) -> Caller:
     """A caller who waits, and is interrupted when `ready` is true."""
     with monkeypatch.context() as patched:
         patched.setattr(_Call, "sleep", lambda call: setattr(call, "asleep", Impatient(ready)))
-        before = len(linked.link._queue)
-        caller = Caller(lambda: linked.link.ask(PING))
-        eventually(lambda: len(linked.link._queue) > before or caller.found)
+        before = linked.waiting()
+        caller = Caller(lambda: linked.link.ask(command))
+        eventually(lambda: linked.waiting() > before or caller.found)
     return caller
 
 
-def test_a_caller_may_leave_the_queue(linked: Linked, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", [PING, SCRIPT], ids=["short", "script"])
+def test_a_caller_may_leave_the_queue(
+    linked: Linked, monkeypatch: pytest.MonkeyPatch, command: bytes
+) -> None:
     """Its command is not sent, and nobody else's is lost."""
     [first] = linked.asks()
     linked.store.heard(1)
-    gone = interrupted(linked, lambda: True, monkeypatch)
+    gone = interrupted(linked, lambda: True, monkeypatch, command)
     assert isinstance(gone.result(), KeyboardInterrupt)
     [behind] = linked.asks()
     linked.store.answer(b"+a\r\n")
@@ -473,8 +540,11 @@ class AnsweringStore(FakeStore):
                     end.sendall(b"+%b\r\n" % words[1])
 
 
-def interrupted_at(line: int, role: str) -> tuple[bool, dict[str, Any]]:
-    """Whether a caller of the link came to this line, and what it and four others found."""
+def interrupted_at(line: int, role: str, commands: Sequence[str]) -> tuple[bool, dict[str, Any]]:
+    """Whether a caller of the link came to this line, and what it and four others found.
+
+    They send these commands in turn.
+    """
     store, interrupt = AnsweringStore(), Interrupt(line)
     link = Link(store.connection)
     found: dict[str, Any] = {}
@@ -482,7 +552,7 @@ def interrupted_at(line: int, role: str) -> tuple[bool, dict[str, Any]]:
     def ask(name: str, trace: Any = None) -> None:
         sys.settrace(trace)
         try:
-            [found[name]] = link.ask(packed(("GET", name)))
+            [found[name]] = link.ask(packed((turn[name], name)))
         except BaseException as error:
             found[name] = error
         finally:
@@ -494,6 +564,7 @@ def interrupted_at(line: int, role: str) -> tuple[bool, dict[str, Any]]:
         return thread
 
     names = ["victim", "a", "b", "c"] if role == "leader" else ["a", "victim", "b", "c"]
+    turn = dict(zip([*names, "late"], cycle(commands), strict=False))
     callers = [started(name, interrupt.trace if name == "victim" else None) for name in names]
     store.may.set()
     for caller in callers:
@@ -504,11 +575,12 @@ def interrupted_at(line: int, role: str) -> tuple[bool, dict[str, Any]]:
     return interrupt.came, found
 
 
+@pytest.mark.parametrize("commands", [("GET",), ("EVALSHA",), ("EVALSHA", "GET"), ("GET", "EVALSHA")])
 @pytest.mark.parametrize("role", ["leader", "follower"])
-def test_nobody_waits_for_ever_wherever_a_caller_is_interrupted(role: str) -> None:
+def test_nobody_waits_for_ever_wherever_a_caller_is_interrupted(role: str, commands: Sequence[str]) -> None:
     """A signal may come between any two lines; the others get their own replies, or are told."""
     for line in range(200):
-        came, found = interrupted_at(line, role)
+        came, found = interrupted_at(line, role, commands)
         assert found.keys() == {"victim", "a", "b", "c", "late"}, f"somebody waits after line {line}"
         assert found["late"] == b"late"
         assert all(isinstance(each, BaseException) or each == name.encode() for name, each in found.items())
@@ -523,7 +595,7 @@ def test_a_forked_child_opens_its_own_connection(linked: Linked) -> None:
     linked.store.heard(1)
     child = os.fork()
     if child == 0:
-        fresh = linked.link._leader is None and not linked.link._queue and linked.link._connection is None
+        fresh = linked.link._leader is None and not linked.waiting() and linked.link._connection is None
         os._exit(0 if fresh else 1)
     assert os.waitpid(child, 0)[1] == 0
     linked.store.answer(b"+a\r\n")

@@ -3,7 +3,8 @@
 A caller that finds the link free leads: it sends whatever is queued in one write, reads all the replies,
 hands each to its caller, and passes the lead on. What is asked meanwhile goes with the next batch. So a lone
 command waits for nothing, and under load many share a system call, a wake-up and the store's sync of its log.
-Only the leader touches the socket.
+Only the leader touches the socket. When more wait than a batch takes, what runs no script goes first: a poll
+would else wait for every purchase that began before it.
 
 A command that is sent ahead leaves its caller to other work: its reply stands before that of the link's next
 command, and is read with it.
@@ -31,6 +32,9 @@ from worker.core.sockets import is_quiet
 
 # Others use the store too: a longer batch would keep them waiting.
 _MOST = 64
+# How many short calls go before the others of a batch, and how many bytes the commands of one may have.
+_MOST_SHORT = 16
+_SHORT_BYTES = 1_024
 _READ_SIZE = 65_536
 _INCOMPLETE = object()
 _STRAY = "the store sent a reply that nobody asked for"
@@ -56,6 +60,11 @@ class _Call:
         self.error: BaseException | None = None
         # A bare lock wakes a greenlet with a fraction of an event's work.
         self.asleep: Any = None
+
+    @property
+    def short(self) -> bool:
+        """Whether it is as quick for the store as a look at a record: no script is in it."""
+        return not self.ahead and 0 < len(self.data) <= _SHORT_BYTES and b"EVAL" not in self.data
 
     @property
     def answered(self) -> bool:
@@ -95,6 +104,7 @@ class Link:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._queue: deque[_Call] = deque()
+        self._short: deque[_Call] = deque()
         self._leader: _Call | None = None
         # What was sent and is not answered: the leader's batch, and before it what was sent ahead.
         self._out: deque[_Call] = deque()
@@ -184,7 +194,7 @@ class Link:
 
     def _join(self, call: _Call) -> None:
         with self._lock:
-            self._queue.append(call)
+            (self._short if call.short else self._queue).append(call)
             if self._leader is None:
                 self._leader = call
             else:
@@ -193,8 +203,9 @@ class Link:
     def _leave(self, call: _Call, error: BaseException) -> None:
         """Each step may have been made before, in full or in part."""
         with self._lock:
-            if call in self._queue:
-                self._queue.remove(call)
+            for queue in (self._short, self._queue):
+                if call in queue:
+                    queue.remove(call)
             leader = self._leader
         if leader is call:
             self._break(error)
@@ -207,7 +218,7 @@ class Link:
             _let_others_ask()
             with self._lock:
                 awaited = len(self._out)
-                self._take(awaited + _MOST)
+                self._fill(awaited + _MOST)
             if not awaited:
                 self._connect()
             self._exchange(awaited)
@@ -215,12 +226,18 @@ class Link:
             self._break(error)
         self._pass_on()
 
-    def _take(self, most: int) -> None:
-        """Moves the first of the queue to the batch; drops those whose callers were told of a loss."""
-        while self._queue and len(self._out) < most:
-            if self._queue[0].error is None:
-                self._out.append(self._queue[0])
-            self._queue.popleft()
+    def _fill(self, most: int) -> None:
+        """Short calls go first, and have what room the others leave; whoever leads is first in its queue."""
+        self._take(self._short, min(most, len(self._out) + _MOST_SHORT))
+        self._take(self._queue, most)
+        self._take(self._short, most)
+
+    def _take(self, queue: deque[_Call], most: int) -> None:
+        """Moves the first of a queue to the batch; drops those whose callers were told of a loss."""
+        while queue and len(self._out) < most:
+            if queue[0].error is None:
+                self._out.append(queue[0])
+            queue.popleft()
 
     def _break(self, error: BaseException) -> None:
         """Tells the callers whose commands are lost. The link opens again with the next batch."""
@@ -229,7 +246,7 @@ class Link:
             self._connection.notice(lost)
         if self._socket is None or isinstance(lost, redis.TimeoutError):
             with self._lock:
-                self._take(len(self._out) + len(self._queue))
+                self._fill(len(self._out) + len(self._short) + len(self._queue))
         for call in self._out:
             call.lose(lost)
         self._out.clear()
@@ -237,9 +254,12 @@ class Link:
 
     def _pass_on(self) -> None:
         with self._lock:
-            while self._queue and self._queue[0].error is not None:
-                self._queue.popleft()
-            self._leader = self._queue[0] if self._queue else None
+            for queue in (self._short, self._queue):
+                while queue and queue[0].error is not None:
+                    queue.popleft()
+            # A leader returns when it has read the replies of all others.
+            queue = self._queue or self._short
+            self._leader = queue[0] if queue else None
             if self._leader is not None:
                 self._leader.wake()
 
