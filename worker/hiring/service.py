@@ -66,7 +66,7 @@ class Hiring:
         self, contract_id: str, body: TaskInput, headers: Mapping[str, str], webhook_url: str | None = None
     ) -> Task:
         """Answers from the record, refuses, issues a 402, or claims the payment and starts the work."""
-        finished = self._finished(contract_id)
+        finished = self.tasks.finished(contract_id)
         if finished is not None:
             return self._replay(finished, body, headers)
         for _ in range(_TRIES):
@@ -101,11 +101,6 @@ class Hiring:
         return task.refusal(self.conditions.offer(task.contract, task.capability, load, sealed=task.sealed))
 
     # The record
-
-    def _finished(self, contract_id: str) -> Task | None:
-        """The contract's finished task, if this process keeps its record."""
-        contract = self.book.remembered(contract_id)
-        return None if contract is None else self.tasks.finished(contract)
 
     def _replay(self, task: Task, body: TaskInput, headers: Mapping[str, str]) -> Task:
         try:

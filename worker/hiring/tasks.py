@@ -60,9 +60,12 @@ class Tasks:
         capability = self.catalog.get(agent) or Capability(name=agent)
         return Task(found.execution.id, TaskRecord.known(found), contract, capability)
 
-    def finished(self, contract: Contract) -> Task | None:
+    def finished(self, contract_id: str) -> Task | None:
         """The contract's task, if this process keeps its final record and the store still has it."""
-        found = self._finished_reading(contract, contract.execution) if contract.execution else None
+        contract = self.book.remembered(contract_id)
+        if contract is None or contract.execution is None:
+            return None
+        found = self._finished_reading(contract, contract.execution)
         return None if found is None else self._task(contract, found)
 
     def begun(self, contract: Contract, capability: Capability, id: str, calls: OwnCalls | None) -> Task:
@@ -88,6 +91,9 @@ class Tasks:
 
     def find(self, contract_id: str, task_id: str) -> Task:
         """Returns a contract's own task; any other combination counts as unknown."""
+        kept = self.finished(contract_id)
+        if kept is not None and kept.id == task_id:
+            return kept
         contract = self.book.find(contract_id) if contract_id else None
         if contract is None or contract.execution is None or contract.execution != task_id:
             raise no_task()

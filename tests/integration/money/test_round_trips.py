@@ -134,6 +134,14 @@ def test_replay(paid_worker: PaidWorker) -> None:
     assert cost == Cost(1, 3)
 
 
+def test_poll_of_a_finished_task(paid_worker: PaidWorker) -> None:
+    """The same trip as a replay, in a process that has answered for the task before."""
+    hired = paid_worker.seeker().hire()
+    id = hired.pay().json["task_id"]
+    assert hired.execute().status == 200
+    assert least(paid_worker, [lambda: hired.poll(id)] * ASKS, 200) == Cost(1, 3)
+
+
 def test_front_of_the_queues(paid_worker: PaidWorker) -> None:
     """Each second the clock looks at payments of what waits, in two trips however much that is."""
     queues = [f"{paid_worker.parts.keys.prefix}:front-{number}" for number in range(2)]
