@@ -1,7 +1,7 @@
 """The least that each kind of request can cost here, written by hand on Flask without any guarantee.
 
-Served by gunicorn with config/gunicorn.py: a lookup (a 402's floor), a digest with a lookup (a replay's), and
-paid work: two kept facilitator calls, without a store and with three journaled scripts.
+A lookup (a 402's floor) and a digest with a lookup (a replay's) are served as the worker is. Paid work (two
+kept facilitator calls, without a store and with three journaled scripts) is served by gunicorn as published.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
     shown = []
     if not quick:
         compared += sellers.fastapi(1)
-        shown = sellers.node_servers()
+        shown = [sellers.JOURNALED_AS_SERVED, *sellers.node_servers()]
     contenders = [
         Contender(each.name, lambda each=each: _round(stand, each, count), each in shown)  # type: ignore[misc]
         for each in (*compared, *shown)
@@ -52,7 +52,8 @@ def measure(stand: Stand, *, quick: bool, told: Callable[[str], None]) -> Measur
         "alone_trips: those of the clock included",
         f"p99_ms: {_TAIL_CONNECTIONS} connections, closed loop",
         f"open_p99_ms: {_RATE} requests due a second whatever the server does, time waiting for it included",
-        "by-hand: Flask and two facilitator calls; journaled: with three scripts on the same store",
+        "by-hand: Flask and two facilitator calls, gunicorn as published; journaled: with three scripts on"
+        " the same store; journaled, our server: the same under the worker's own HTTP",
         "each round's charges were counted at the facilitator",
     ]
     return found
