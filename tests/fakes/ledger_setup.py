@@ -149,6 +149,7 @@ class LedgerSetup:
         payload, requirements = payment(nonce, amount)
         claim = Claim(
             contract_ref=ref,
+            document_hash=HASH,
             payment_key=key_of(nonce),
             identifier="",
             payer=SEEKER,

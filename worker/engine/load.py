@@ -30,6 +30,8 @@ class Load:
     running: int = 0
     verifying: int = 0
     lane_us: int = 0
+    # Whether it was read a moment ago, and only its time is that of now.
+    assumed: bool = False
 
     @property
     def pace_us(self) -> int:

@@ -66,6 +66,7 @@ class Claims:
         hooks: Sequence[WebhookTarget] = (),
         *,
         most_ahead: int = ANY_QUEUE,
+        assumed_us: int | None = None,
     ) -> MadeClaim:
         """Makes the claim; the execution's id is valid if it succeeds."""
         before = self.ledger.input_ref(contract.execution) if contract.execution else b""
@@ -93,7 +94,7 @@ class Claims:
             fields["labels"] = labels
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
         created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
-        claim = self._claim(contract, offer, payment, most_ahead)
+        claim = self._claim(contract, offer, payment, most_ahead, assumed_us)
         reply = self.ledger.claim(new, claim, fields, created)
         self.drop_unused(new.id, before, input_ref)
         return MadeClaim(new.id, reply, claim.payload, claim.requirements)
@@ -117,7 +118,14 @@ class Claims:
                 with suppress(Problem):
                     self.files.delete(json.loads(ref)["key"])
 
-    def _claim(self, contract: Contract, offer: Offer, payment: PaymentPayload, most_ahead: int) -> Claim:
+    def _claim(
+        self,
+        contract: Contract,
+        offer: Offer,
+        payment: PaymentPayload,
+        most_ahead: int,
+        assumed_us: int | None,
+    ) -> Claim:
         terms = contract.terms
         return Claim(
             contract_ref=contract.ref,
@@ -137,7 +145,9 @@ class Claims:
             signed_us=contract.signed_us,
             longest_us=longest_validity(offer.max_timeout_s) * 1_000_000 + CLOCKS_DIFFER_US,
             most_ahead=most_ahead,
+            assumed_us=assumed_us,
             asker=self.asker,
+            document_hash=contract.hash,
             **(_with_document(contract, payment) if contract.is_purchase else {}),
         )
 
@@ -209,7 +219,6 @@ def _with_document(contract: Contract, payment: PaymentPayload) -> dict[str, Any
     named = "payer" if _proves_payer(payment) else "unproven"
     return {
         "document": contract.text,
-        "document_hash": contract.hash,
         "drafted_us": contract.terms.created_at,
         "identifier_scope": f"{named}:{payment.authorization.payer}",
     }

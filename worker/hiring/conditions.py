@@ -102,6 +102,12 @@ class PaymentConditions:
             key=key,
         )
 
+    def assumed_facts(self, capability: Capability, contract: Contract | None = None) -> Facts | None:
+        """What may be assumed about a request so that its claim is tried at once; None if it must be read."""
+        if contract is not None and self.may_have_paid(contract):
+            return None
+        return self.facts.assumed(capability.name, lane_of(capability))
+
     def purchase_facts(
         self,
         capability: Capability,

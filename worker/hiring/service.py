@@ -69,6 +69,9 @@ class Hiring:
         finished = self.tasks.finished(contract_id)
         if finished is not None:
             return self._replay(finished, body, headers)
+        task = self._sell_at_once(contract_id, body, headers, webhook_url)
+        if task is not None:
+            return task
         for _ in range(_TRIES):
             contract, facts = self._signed(contract_id, headers)
             known = None if contract.execution is None else self.tasks.read(contract, contract.execution)
@@ -203,6 +206,22 @@ class Hiring:
             raise not_served()
         return capability
 
+    def _sell_at_once(
+        self, contract_id: str, body: TaskInput, headers: Mapping[str, str], webhook_url: str | None
+    ) -> Task | None:
+        """Claims without a look at what the claim decides anyway.
+
+        None where anything forbids it: what is read then tells what, and whether the seeker may have paid.
+        """
+        contract = self.book.remembered(contract_id) if _pays(headers) else None
+        if contract is None or contract.execution is not None or contract.found:
+            return None
+        with suppress(Problem):
+            facts = self.conditions.assumed_facts(self._capability(contract), contract)
+            if facts is not None:
+                return self._sell(contract, None, body, headers, webhook_url, facts)
+        return None
+
     def _sell(
         self,
         contract: Contract,
@@ -273,7 +292,16 @@ class Hiring:
         """Claims a payment that fits its offer; None if a concurrent request won."""
         self.settler.checkpoint("before_claim")
         most_ahead = self.conditions.most_ahead(contract, capability, load)
-        made = self.claims.make(contract, capability, body, offer, payment, hooks, most_ahead=most_ahead)
+        made = self.claims.make(
+            contract,
+            capability,
+            body,
+            offer,
+            payment,
+            hooks,
+            most_ahead=most_ahead,
+            assumed_us=load.at if load.assumed else None,
+        )
         self.settler.checkpoint("after_claim")
         if made.reply.answer is ClaimAnswer.CLAIMED:
             # The clock handles a claim that no replica has yet.
@@ -329,6 +357,8 @@ class Hiring:
                     raise task.refusal(offer)
                 return None
             case ClaimAnswer.EXISTS | ClaimAnswer.PAYING | ClaimAnswer.CLAIMED:
+                return None
+            case ClaimAnswer.FOUND | ClaimAnswer.LATE:
                 return None
             case ClaimAnswer.CONFLICT:
                 raise other_input()

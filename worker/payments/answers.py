@@ -26,6 +26,8 @@ class ClaimAnswer(StrEnum):
     USED = "used"
     IDENTIFIER = "identifier"
     UNSIGNED = "unsigned"
+    FOUND = "found"
+    LATE = "late"
     BUDGET = "budget"
     PAYMENTS = "payments"
     BUSY = "busy"

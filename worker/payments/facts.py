@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,6 +14,9 @@ from worker.payments.budget import Allowance, UnpaidWork
 from worker.payments.money_store import MoneyStore
 from worker.payments.payment import Bought
 from worker.store.scripts import Value
+
+# A load as old as this still tells whether new work is begun.
+_RECENT_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,20 @@ class FactsReader(MoneyStore):
 
     meter: LoadMeter = field(kw_only=True)
     allowance: Allowance = field(kw_only=True)
+    # The load of a capability's lane as it was read last, and when.
+    _loads: dict[tuple[str, Lane], tuple[Load, float]] = field(default_factory=dict, init=False)
+
+    def assumed(self, capability: str, lane: Lane) -> Facts | None:
+        """Facts of which only the load was read, a moment ago; None if that is too long ago.
+
+        They are enough for a claim that is tried at once, because it looks at all the others itself.
+        """
+        load, read_at = self._loads.get((capability, lane), (None, 0.0))
+        ago = time.monotonic() - read_at
+        if load is None or ago > _RECENT_SECONDS:
+            return None
+        at, full = load.at + int(ago * 1e6), self.meter.memory_full()
+        return Facts(None, replace(load, at=at, memory_full=full, assumed=True))
 
     def read(
         self, contract: Contract, capability: str, lane: Lane, *, signed_us: int, longest_us: int, key: str
@@ -96,6 +114,7 @@ class FactsReader(MoneyStore):
         )
         bought = Bought.read(binding.decode().split())
         load_now = self.meter.load(lane, load)
+        self._loads[capability, lane] = load_now, time.monotonic()
         return stored, Facts(None, load_now, int(held), over, int(number), bought, executed=bool(stored[1]))
 
 

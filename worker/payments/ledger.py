@@ -83,14 +83,17 @@ class Claim:
     # When both parties had signed, and for how long after a claim its authorization may land.
     signed_us: int = FAR_US
     longest_us: int = 0
-    # For a purchase, which is stored with its claim: document, hash and time.
-    document: str = ""
+    # Of the contract as the caller knows it.
     document_hash: str = ""
+    # For a purchase, which is stored with its claim: document and time.
+    document: str = ""
     drafted_us: int = 0
     # Scope in which a payment-identifier is unique; by default the contract.
     identifier_scope: str = ""
     # How many executions may be ahead of it.
     most_ahead: int = ANY_QUEUE
+    # The time of which the rest was assumed, if it was not read.
+    assumed_us: int | None = None
     # Channel on which this process is told what its requests must do.
     asker: str = ""
 
@@ -187,6 +190,7 @@ class Ledger(LedgerReader):
             hash=claim.document_hash,
             drafted=claim.drafted_us,
             most_ahead=claim.most_ahead,
+            assumed="" if claim.assumed_us is None else claim.assumed_us,
             asker=claim.asker,
             fields=pairs,
         )

@@ -32,9 +32,10 @@
 --   signed        when the contract was signed, us
 --   longest       us within which an authorization for it may still land
 --   document      of a purchase without a contract, which is made with its claim; or ''
---   hash          of that document
+--   hash          of the contract's document
 --   drafted       when the purchase was agreed, us
 --   most_ahead    executions that may be ahead of it, so that it is done in time
+--   assumed       time (us) of which the caller assumes what it has not read, or ''
 --   asker         channel of the process that claims it
 --   fields*       record fields, those first
 -- answers
@@ -46,18 +47,26 @@
 --   paying      phase
 --   used
 --   identifier
---   unsigned
+--   unsigned    or not as the caller knows it
+--   found       the chain has shown another payment for it, and the seeker has not sent the input since
+--   late        that time is too far from now
 --   budget      which, wait in us
 --   payments    too many failed
 --   busy        how many executions are ahead of it
+
+-- Times (us) differ by more only if the process was frozen or a clock has moved.
+local CLOSE = 1e6
 local at = now()
-local contract_state, execution, found, registered, unpaid = unpack(redis.call('HMGET', CONTRACT, 'state', 'execution',
-  'found_key', 'registered', 'unpaid'))
+local contract_state, execution, found_key, registered, unpaid, known_hash = unpack(redis.call('HMGET', CONTRACT, 'state',
+  'execution', 'found_key', 'registered', 'unpaid', 'hash'))
 -- The chain has shown that the contract is paid for: skip verification, only record that fact.
-found = found == key
-if not contract_state and document ~= '' then contract_state = 'signed' end
+local found = found_key == key
+if not contract_state and document ~= '' then contract_state, known_hash = 'signed', hash end
 if contract_state ~= 'signed' then return {'unsigned'} end
 if execution and execution ~= id then return {'exists', execution} end
+if known_hash ~= hash then return {'unsigned'} end
+if assumed ~= '' and math.abs(at - tonumber(assumed)) > CLOSE then return {'late'} end
+if found_key and not found and not execution then return {'found'} end
 local bound = redis.call('GET', PAYMENT)
 if bound then
   if string.sub(bound, 1, #id) == id then return {'same', id} end

@@ -1,0 +1,102 @@
+"""A payment that comes while the load is known is claimed at once: the claim decides about the rest."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.fakes.paid_door import Deal, PaidDoor, asked
+from worker.hiring.task import PaymentRequired
+from worker.parts import Parts
+from worker.payments.answers import ClaimAnswer, FoundForContractAnswer
+from worker.payments.found import AwaitsMoney
+from worker.payments.ledger import Ledger
+
+BODY = {"do": "ok"}
+OTHERS_NONCE = "0x" + "5a" * 32
+
+
+@pytest.fixture(name="answers")
+def _answers(monkeypatch: pytest.MonkeyPatch) -> list[ClaimAnswer]:
+    """What the store has answered to each claim."""
+    found: list[ClaimAnswer] = []
+    claim = Ledger.claim
+
+    def noted(*args: object, **named: object) -> object:
+        reply = claim(*args, **named)  # type: ignore[arg-type]
+        found.append(reply.answer)
+        return reply
+
+    monkeypatch.setattr(Ledger, "claim", noted)
+    return found
+
+
+def known(paid_door: PaidDoor) -> tuple[Deal, str]:
+    """A contract that was just asked for, with a payment for it."""
+    deal = paid_door.deal()
+    payment = deal.payment()
+    asked(lambda: deal.execute(BODY))
+    return deal, payment
+
+
+def test_facts_that_the_chain_has_changed_are_read(paid_door: PaidDoor, answers: list[ClaimAnswer]) -> None:
+    """Another process learns that the contract was paid for: the payment at hand is not claimed too."""
+    deal, payment = known(paid_door)
+    paid_door.chain.settle((deal.wallet, OTHERS_NONCE), paid_door.pay_to, deal.price)
+    [transfer] = paid_door.chain.transfers_to(paid_door.pay_to, 0, paid_door.chain.head().block)
+    other = Parts(paid_door.settings, "web")
+    [ref] = other.book.refs(deal.document["contract_id"])
+    waits = other.found.for_contract(transfer, AwaitsMoney(ref, ref, 0, execution=False))
+    assert waits is FoundForContractAnswer.WAITS
+    task = deal.execute(BODY, payment)
+    assert answers == [ClaimAnswer.FOUND, ClaimAnswer.CLAIMED]
+    assert task.money.paid and deal.moved() == deal.price
+    assert not paid_door.facilitator.settles
+
+
+def test_contract_that_another_one_has_replaced_is_not_claimed(
+    paid_door: PaidDoor, answers: list[ClaimAnswer]
+) -> None:
+    """Another process dropped it, and its seeker has signed another one under the same id."""
+    deal, payment = known(paid_door)
+    other = Parts(paid_door.settings, "web")
+    keys = other.keys
+    [ref] = other.book.refs(deal.document["contract_id"])
+    dearer = paid_door.deal(terms={"price": {"amount": "0.05", "currency": "USDC", "network": "base"}})
+    [second] = other.book.refs(dearer.document["contract_id"])
+    other.client.rename(keys.contract(second), keys.contract(ref))
+    with pytest.raises(PaymentRequired):
+        deal.execute(BODY, payment)
+    assert answers == [ClaimAnswer.UNSIGNED]
+
+
+def test_time_that_has_jumped_is_read(paid_door: PaidDoor, answers: list[ClaimAnswer]) -> None:
+    """The payment has expired meanwhile by the store's clock."""
+    deal, payment = known(paid_door)
+    paid_door.jump(3_600)
+    with pytest.raises(PaymentRequired):
+        deal.execute(BODY, payment)
+    assert answers == [ClaimAnswer.LATE]
+
+
+def test_refusal_is_that_of_facts_that_were_read(paid_door: PaidDoor, answers: list[ClaimAnswer]) -> None:
+    """A copy of a payment that has bought another contract meets the same refusal as ever."""
+    deal, payment = known(paid_door)
+    first = deal.execute(BODY, payment)
+    again = paid_door.deal(key=deal.key)
+    asked(lambda: again.execute(BODY))
+    with pytest.raises(Exception, match="payment") as refused:
+        again.execute(BODY, payment)
+    assert refused.value.code == "PAYMENT_USED"  # type: ignore[attr-defined]
+    assert first.id == deal.id and again.id is None
+
+
+def test_old_load_is_read_again(paid_door: PaidDoor) -> None:
+    """After a quarter of a second nothing is assumed."""
+    known(paid_door)
+    conditions, capability = paid_door.parts.conditions, paid_door.parts.catalog.get("echo")
+    assert capability is not None
+    assert conditions.assumed_facts(capability) is not None
+    time.sleep(0.3)
+    assert conditions.assumed_facts(capability) is None
