@@ -17,7 +17,7 @@ from bench.stand import stand as new_stand
 NAME = "growth"
 _CONNECTIONS = 16
 _ROWS = 50
-# How often each unpaid answer is asked for, because processor time is counted in ticks of 10 ms.
+# How often each 402 and each replay is asked for, because it takes so little.
 _REPEATS = 5
 # What is compared, and its name among the figures.
 _ANSWERS = {"402": "asked", "paid task": "paid", "replay": "replayed", "list": "listed"}

@@ -131,9 +131,9 @@ class Crowd:
             for each in (root, *root.children(recursive=True)):
                 try:
                     times = each.cpu_times()
+                    total += _own_cpu(each) + times.children_user + times.children_system
                 except psutil.NoSuchProcess:
                     continue
-                total += times.user + times.system + times.children_user + times.children_system
         return total
 
     def kill(self) -> None:
@@ -151,6 +151,18 @@ class Crowd:
             for root in self.roots
             for each in (root, *root.children(recursive=True))
         )
+
+
+def _own_cpu(process: psutil.Process) -> float:
+    """Seconds of processor time of its threads; the system's own figures come in steps of 10 ms."""
+    if sys.platform == "linux":
+        try:
+            # The number of a process's clock, as clock_getcpuclockid makes it.
+            return time.clock_gettime((~process.pid << 3) | 2)
+        except OSError:
+            raise psutil.NoSuchProcess(process.pid) from None
+    times = process.cpu_times()
+    return times.user + times.system
 
 
 def _over(process: psutil.Process) -> bool:
