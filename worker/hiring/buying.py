@@ -227,7 +227,7 @@ class Buying:
         network: str,
     ) -> Task | None:
         """Claims without a look at what the claim decides anyway; None where anything forbids it."""
-        facts = self.hiring.conditions.assumed_facts(capability)
+        facts = self.hiring.conditions.assumed_facts(capability, body, hooked=bool(webhook_url))
         if facts is not None:
             with suppress(Problem):
                 return self._sell(capability, ref, body, payment, headers, webhook_url, network, facts)

@@ -36,6 +36,9 @@ from worker.x402.windows import (
 )
 from worker.x402.windows import TimeTerms as Window
 
+# Inputs up to this length are quickly checked and are stored in the record.
+_SHORT_BYTES = 4_096
+
 
 @dataclass(frozen=True)
 class PaymentConditions:
@@ -102,9 +105,22 @@ class PaymentConditions:
             key=key,
         )
 
-    def assumed_facts(self, capability: Capability, contract: Contract | None = None) -> Facts | None:
-        """What may be assumed about a request so that its claim is tried at once; None if it must be read."""
-        if contract is not None and self.may_have_paid(contract):
+    def assumed_facts(
+        self,
+        capability: Capability,
+        body: TaskInput,
+        contract: Contract | None = None,
+        *,
+        hooked: bool = False,
+    ) -> Facts | None:
+        """What may be assumed about a request so that its claim is tried at once; None if it must be read.
+
+        A request that the claim refuses must not have cost an author's check, a look-up of webhooks' names
+        (`hooked`) or a file.
+        """
+        if capability.checks_input or capability.prices_input or hooked or len(body.raw) > _SHORT_BYTES:
+            return None
+        if contract is not None and (contract.terms.webhook is not None or self.may_have_paid(contract)):
             return None
         return self.facts.assumed(capability.name, lane_of(capability))
 

@@ -217,7 +217,8 @@ class Hiring:
         if contract is None or contract.execution is not None or contract.found:
             return None
         with suppress(Problem):
-            facts = self.conditions.assumed_facts(self._capability(contract), contract)
+            capability = self._capability(contract)
+            facts = self.conditions.assumed_facts(capability, body, contract, hooked=bool(webhook_url))
             if facts is not None:
                 return self._sell(contract, None, body, headers, webhook_url, facts)
         return None

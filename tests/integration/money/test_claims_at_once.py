@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from tests.fakes.paid_door import Deal, PaidDoor, asked
-from worker.hiring.task import PaymentRequired
+from worker.capabilities.declare import Capability
+from worker.core.errors import InvalidInput, Problem
+from worker.delivery.outbound import Unreachable
+from worker.files.store import DiskFiles
+from worker.hiring.task import PaymentRequired, TaskInput
 from worker.parts import Parts
 from worker.payments.answers import ClaimAnswer, FoundForContractAnswer
+from worker.payments.budget import UnpaidWork
 from worker.payments.found import AwaitsMoney
 from worker.payments.ledger import Ledger
 
@@ -92,11 +99,86 @@ def test_refusal_is_that_of_facts_that_were_read(paid_door: PaidDoor, answers: l
     assert first.id == deal.id and again.id is None
 
 
+Spent = Callable[[], list[object]]
+
+
+def by_checks(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> Spent:
+    """The author checks inputs himself."""
+    asked_for: list[object] = []
+
+    def check(capability: Capability, body: TaskInput, wallet: str, network: str) -> str:
+        asked_for.append(body)
+        raise InvalidInput()
+
+    catalog = paid_door.parts.catalog
+    catalog.publish([Capability("echo", description="e", price="0.01", inline=True, checks_input=True)])
+    catalog.runnable(fresh=True)
+    paid_door.change_conditions(author_check=check)
+    return lambda: asked_for
+
+
+def by_names(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> Spent:
+    looked_up: list[object] = []
+
+    def gone(url: str) -> None:
+        looked_up.append(url)
+        raise Unreachable("name", "the host name does not resolve")
+
+    paid_door.change_conditions(check_host=gone)
+    return lambda: looked_up
+
+
+def by_files(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> Spent:
+    stored: list[object] = []
+    put = DiskFiles.put
+
+    def noted(*args: object, **named: object) -> object:
+        stored.append(args)
+        return put(*args, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(DiskFiles, "put", noted)
+    return lambda: stored
+
+
+Means = Callable[[PaidDoor, pytest.MonkeyPatch], Spent]
+HOOK = "http://127.0.0.1:9/hook"
+
+
+@pytest.mark.parametrize(
+    ("means", "body", "webhook"),
+    [(by_checks, BODY, None), (by_names, BODY, HOOK), (by_files, {"do": "x" * 40_000}, None)],
+    ids=["check", "name", "file"],
+)
+def test_wallet_without_budget_costs_nothing_dear(
+    paid_door: PaidDoor,
+    monkeypatch: pytest.MonkeyPatch,
+    means: Means,
+    body: dict[str, str],
+    webhook: str | None,
+) -> None:
+    """It is refused before its input is checked or stored, or its webhook's name looked up."""
+    deal = paid_door.deal()
+    for _ in range(3):
+        other = paid_door.deal(key=deal.key)
+        id = other.execute(BODY, other.payment()).id
+        paid_door.step()
+        assert paid_door.take(id) is not None
+        other.cancel(id)
+    payment = deal.payment()
+    spent = means(paid_door, monkeypatch)
+    with suppress(Problem):  # the load is read
+        paid_door.deal().execute(BODY)
+    spent().clear()
+    with pytest.raises(UnpaidWork):
+        deal.execute(body, payment, webhook)
+    assert spent() == []
+
+
 def test_old_load_is_read_again(paid_door: PaidDoor) -> None:
     """After a quarter of a second nothing is assumed."""
     known(paid_door)
     conditions, capability = paid_door.parts.conditions, paid_door.parts.catalog.get("echo")
     assert capability is not None
-    assert conditions.assumed_facts(capability) is not None
+    assert conditions.assumed_facts(capability, TaskInput.of(BODY)) is not None
     time.sleep(0.3)
-    assert conditions.assumed_facts(capability) is None
+    assert conditions.assumed_facts(capability, TaskInput.of(BODY)) is None
