@@ -116,13 +116,17 @@ class PaymentConditions:
         """What may be assumed about a request so that its claim is tried at once; None if it must be read.
 
         A request that the claim refuses must not have cost an author's check, a look-up of webhooks' names
-        (`hooked`) or a file.
+        (`hooked`) or a file. Nor does the claim decide about a remote agent's queue; and with a promised
+        latency, whether a process is free counts now.
         """
+        lane = lane_of(capability)
+        if lane is Lane.REMOTE or (contract is not None and contract.terms.max_latency_ms is not None):
+            return None
         if capability.checks_input or capability.prices_input or hooked or len(body.raw) > _SHORT_BYTES:
             return None
         if contract is not None and (contract.terms.webhook is not None or self.may_have_paid(contract)):
             return None
-        return self.facts.assumed(capability.name, lane_of(capability))
+        return self.facts.assumed(capability.name, lane)
 
     def purchase_facts(
         self,

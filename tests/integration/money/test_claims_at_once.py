@@ -9,8 +9,9 @@ from contextlib import suppress
 import pytest
 
 from tests.fakes.paid_door import Deal, PaidDoor, asked
+from tests.fakes.paid_worker import SECOND
 from worker.capabilities.declare import Capability
-from worker.core.errors import InvalidInput, Problem
+from worker.core.errors import InvalidInput, Problem, Unavailable
 from worker.delivery.outbound import Unreachable
 from worker.files.store import DiskFiles
 from worker.hiring.task import PaymentRequired, TaskInput
@@ -172,6 +173,40 @@ def test_wallet_without_budget_costs_nothing_dear(
     with pytest.raises(UnpaidWork):
         deal.execute(body, payment, webhook)
     assert spent() == []
+
+
+def test_agent_that_has_left_is_sold_nothing(paid_door: PaidDoor, answers: list[ClaimAnswer]) -> None:
+    """No claim decides about a remote agent's queue."""
+    parts = paid_door.parts
+    parts.catalog.publish([Capability("echo", description="e", price="0.01", time_limit=20, remote=True)])
+    parts.catalog.runnable(fresh=True)
+    connected = parts.keys.consumers("agent", "echo")
+    parts.client.zadd(connected, {"its connection": 2**52})
+    deal, payment = known(paid_door)
+    parts.client.delete(connected)
+    with pytest.raises(Unavailable, match="no agent is connected"):
+        deal.execute(BODY, payment)
+    assert answers == []
+
+
+def test_promised_latency_that_cannot_be_kept_is_not_sold(
+    paid_door: PaidDoor, answers: list[ClaimAnswer]
+) -> None:
+    """The only process has begun other work since the load was read."""
+    parts, other = paid_door.parts, paid_door.deal()
+    mean = {"mean_us echo": 15 * SECOND, "lane_us express": 15 * SECOND}
+    parts.client.hset(parts.keys.stats, mapping=mean)
+    fast = paid_door.deal(sla={"max_latency_ms": 20_000})
+    payment, others = fast.payment(), other.payment()
+    asked(lambda: fast.execute(BODY))
+    id = other.execute(BODY, others).id
+    paid_door.step()
+    assert paid_door.take(id) is not None
+    parts.client.delete(parts.keys.express)
+    answers.clear()
+    with pytest.raises(Unavailable, match="promised latency"):
+        fast.execute(BODY, payment)
+    assert answers == []
 
 
 def test_old_load_is_read_again(paid_door: PaidDoor) -> None:
