@@ -268,6 +268,8 @@ class Buying:
             # Until a signature proves it, the payer is an unverified claim without a budget of its own.
             wallet = ""
             facts = read_facts(payer=wallet)
+            if facts.executed:
+                return None
         load = facts.load
         open_terms = self.terms.offered(capability, capability.price, load.at)
         contract = self.terms.accepted(ref, capability, capability.price, load.at, payment, window_s)

@@ -10,6 +10,7 @@ import pytest
 
 from tests.fakes.paid_door import Deal, PaidDoor, asked
 from tests.fakes.paid_worker import SECOND
+from tests.fakes.seeker import decoded, encoded, signed_payment
 from worker.capabilities.declare import Capability
 from worker.core.errors import InvalidInput, Problem, Unavailable
 from worker.delivery.outbound import Unreachable
@@ -207,6 +208,20 @@ def test_promised_latency_that_cannot_be_kept_is_not_sold(
     with pytest.raises(Unavailable, match="promised latency"):
         fast.execute(BODY, payment)
     assert answers == []
+
+
+def test_copy_that_nobody_proves_claims_nothing(paid_door: PaidDoor, answers: list[ClaimAnswer]) -> None:
+    """A process that has not seen a smart wallet's purchase finds it in the facts that it reads."""
+    deal, buying = paid_door.deal(), paid_door.parts.buying
+    quote = asked(lambda: buying.buy("echo", TaskInput.of(BODY), {}))
+    document = decoded(signed_payment(quote.offer.payment_required(""), deal.key, paid_door.now() / SECOND))
+    document["payload"]["signature"] = "0x" + "11" * 66
+    headers = {"PAYMENT-SIGNATURE": encoded(document)}
+    task = buying.buy("echo", TaskInput.of(BODY), headers)
+    other = Parts(paid_door.settings, "web").buying
+    asked(lambda: other.buy("echo", TaskInput.of(BODY), {}))
+    assert other.buy("echo", TaskInput.of(BODY), headers).id == task.id
+    assert answers == [ClaimAnswer.CLAIMED]
 
 
 def test_old_load_is_read_again(paid_door: PaidDoor) -> None:
