@@ -308,7 +308,7 @@ def _window(contract: Contract, capability: Capability) -> Window:
 class MayBePaid(Unavailable):
     """The store lost data, possibly a payment for this contract that may still land."""
 
-    code, charged = "WORKER_BUSY", None
+    code = "WORKER_BUSY"
     message = "the worker is checking whether this contract was already paid"
     advice = (
         "Retry the identical request after Retry-After. Do not sign another payment until then: "
@@ -316,7 +316,7 @@ class MayBePaid(Unavailable):
     )
 
     def __init__(self, held_us: int) -> None:
-        super().__init__(retry_after=max(1, min(600, -(-held_us // 1_000_000))))
+        super().__init__(retry_after=max(1, min(600, -(-held_us // 1_000_000))), charge_known=False)
 
 
 def no_memory() -> Unavailable:

@@ -287,8 +287,9 @@ def test_found_payment_releases_its_own_contract(paid_door: PaidDoor) -> None:
     paid_door.tick()
     assert [line.outcome for line in paid_door.parts.found.listed()] == ["listed"]
     for deal, header in ((one, None), (one, one.payment()), (other, None), (other, other.payment())):
-        with pytest.raises(MayBePaid):
+        with pytest.raises(MayBePaid) as held:
             deal.execute(BODY, header)
+        assert held.value.charged is None
     task = one.execute(BODY, payment)
     assert task.money.paid == 1 and one.moved() == one.price
     assert one.id is not None and paid_door.execution(one.id).phase == "working"
