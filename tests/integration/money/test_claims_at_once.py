@@ -17,6 +17,7 @@ from worker.delivery.outbound import Unreachable
 from worker.files.store import DiskFiles
 from worker.hiring.task import PaymentRequired, TaskInput
 from worker.parts import Parts
+from worker.payments import facts
 from worker.payments.answers import ClaimAnswer, FoundForContractAnswer
 from worker.payments.budget import UnpaidWork
 from worker.payments.found import AwaitsMoney
@@ -38,6 +39,8 @@ def _answers(monkeypatch: pytest.MonkeyPatch) -> list[ClaimAnswer]:
         return reply
 
     monkeypatch.setattr(Ledger, "claim", noted)
+    # However slow this machine is.
+    monkeypatch.setattr(facts, "_RECENT_SECONDS", 60.0)
     return found
 
 
@@ -168,6 +171,7 @@ def test_wallet_without_budget_costs_nothing_dear(
         other.cancel(id)
     payment = deal.payment()
     spent = means(paid_door, monkeypatch)
+    monkeypatch.setattr(facts, "_RECENT_SECONDS", 60.0)
     with suppress(Problem):  # the load is read
         paid_door.deal().execute(BODY)
     spent().clear()
@@ -224,11 +228,13 @@ def test_copy_that_nobody_proves_claims_nothing(paid_door: PaidDoor, answers: li
     assert answers == [ClaimAnswer.CLAIMED]
 
 
-def test_old_load_is_read_again(paid_door: PaidDoor) -> None:
+def test_old_load_is_read_again(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a quarter of a second nothing is assumed."""
     known(paid_door)
+    monkeypatch.setattr(facts, "_RECENT_SECONDS", 60.0)
     conditions, capability = paid_door.parts.conditions, paid_door.parts.catalog.get("echo")
     assert capability is not None
     assert conditions.assumed_facts(capability, TaskInput.of(BODY)) is not None
+    monkeypatch.undo()
     time.sleep(0.3)
     assert conditions.assumed_facts(capability, TaskInput.of(BODY)) is None
