@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -227,11 +226,10 @@ class Buying:
         network: str,
     ) -> Task | None:
         """Claims without a look at what the claim decides anyway; None where anything forbids it."""
-        facts = self.hiring.conditions.assumed_facts(capability, body, hooked=bool(webhook_url))
-        if facts is not None:
-            with suppress(Problem):
-                return self._sell(capability, ref, body, payment, headers, webhook_url, network, facts)
-        return None
+        conditions = self.hiring.conditions
+        facts = conditions.assumed_facts(capability, body, hooked=bool(webhook_url))
+        sell = partial(self._sell, capability, ref, body, payment, headers, webhook_url, network)
+        return conditions.at_once(capability, facts, sell)
 
     def _sell(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from worker.capabilities.declare import Capability
 from worker.contracts.book import CLOCKS_DIFFER_US, Contract
@@ -35,6 +36,8 @@ from worker.x402.windows import (
     served_within_ms,
 )
 from worker.x402.windows import TimeTerms as Window
+
+T = TypeVar("T")
 
 # Inputs up to this length are quickly checked and are stored in the record.
 _SHORT_BYTES = 4_096
@@ -127,6 +130,17 @@ class PaymentConditions:
         if contract is not None and (contract.terms.webhook is not None or self.may_have_paid(contract)):
             return None
         return self.facts.assumed(capability.name, lane)
+
+    def at_once(self, capability: Capability, facts: Facts | None, sell: Callable[[Facts], T]) -> T | None:
+        """Sells on what is assumed; None if it was refused, because what is read must tell why."""
+        if facts is None:
+            return None
+        with suppress(Problem):
+            sold = sell(facts)
+            if sold is not None:
+                return sold
+        self.facts.refused(capability.name, lane_of(capability))
+        return None
 
     def purchase_facts(
         self,

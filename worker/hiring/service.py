@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
@@ -219,8 +219,8 @@ class Hiring:
         with suppress(Problem):
             capability = self._capability(contract)
             facts = self.conditions.assumed_facts(capability, body, contract, hooked=bool(webhook_url))
-            if facts is not None:
-                return self._sell(contract, None, body, headers, webhook_url, facts)
+            sell = partial(self._sell, contract, None, body, headers, webhook_url)
+            return self.conditions.at_once(capability, facts, sell)
         return None
 
     def _sell(

@@ -52,18 +52,26 @@ class FactsReader(MoneyStore):
     allowance: Allowance = field(kw_only=True)
     # The load of a capability's lane as it was read last, and when.
     _loads: dict[tuple[str, Lane], tuple[Load, float]] = field(default_factory=dict, init=False)
+    # When a claim that assumed it was refused last.
+    _refused: dict[tuple[str, Lane], float] = field(default_factory=dict, init=False)
 
     def assumed(self, capability: str, lane: Lane) -> Facts | None:
         """Facts of which only the load was read, a moment ago; None if that is too long ago.
 
         They are enough for a claim that is tried at once, because it looks at all the others itself.
         """
-        load, read_at = self._loads.get((capability, lane), (None, 0.0))
-        ago = time.monotonic() - read_at
+        now, (load, read_at) = time.monotonic(), self._loads.get((capability, lane), (None, 0.0))
+        ago = now - read_at
         if load is None or ago > _RECENT_SECONDS:
+            return None
+        if now - self._refused.get((capability, lane), float("-inf")) < _RECENT_SECONDS:
             return None
         at, full = load.at + int(ago * 1e6), self.meter.memory_full()
         return Facts(None, replace(load, at=at, memory_full=full, assumed=True))
+
+    def refused(self, capability: str, lane: Lane) -> None:
+        """Nothing is assumed for a moment: what is refused should cost one script, not two and a claim."""
+        self._refused[capability, lane] = time.monotonic()
 
     def read(
         self, contract: Contract, capability: str, lane: Lane, *, signed_us: int, longest_us: int, key: str

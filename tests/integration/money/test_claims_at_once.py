@@ -12,7 +12,7 @@ from tests.fakes.paid_door import Deal, PaidDoor, asked
 from tests.fakes.paid_worker import SECOND
 from tests.fakes.seeker import decoded, encoded, signed_payment
 from worker.capabilities.declare import Capability
-from worker.core.errors import InvalidInput, Problem, Unavailable
+from worker.core.errors import Conflict, InvalidInput, Problem, Unavailable
 from worker.delivery.outbound import Unreachable
 from worker.files.store import DiskFiles
 from worker.hiring.task import PaymentRequired, TaskInput
@@ -226,6 +226,19 @@ def test_copy_that_nobody_proves_claims_nothing(paid_door: PaidDoor, answers: li
     asked(lambda: other.buy("echo", TaskInput.of(BODY), {}))
     assert other.buy("echo", TaskInput.of(BODY), headers).id == task.id
     assert answers == [ClaimAnswer.CLAIMED]
+
+
+def test_refusals_are_not_claimed_twice_for_long(paid_door: PaidDoor, answers: list[ClaimAnswer]) -> None:
+    """Whoever repeats a refused payment causes one claim in a moment, not one with each request."""
+    deal, payment = known(paid_door)
+    deal.execute(BODY, payment)
+    again = paid_door.deal(key=deal.key)
+    asked(lambda: again.execute(BODY))
+    answers.clear()
+    for _ in range(3):
+        with pytest.raises(Conflict):
+            again.execute(BODY, payment)
+    assert answers.count(ClaimAnswer.USED) == 4
 
 
 def test_old_load_is_read_again(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:
