@@ -111,7 +111,7 @@ class Case:
         self.offer = hired.offer()
         self.first = hired.execute(None, hired.sign(self.offer), Prefer="wait=1")
         contract = paid_worker.parts.book.find(hired.id)
-        assert contract is not None and contract.execution
+        assert contract is not None and contract.execution, (self.first.status, self.first.content)
         self.id = contract.execution
         if self.outcome == "paid":
             eventually(self.delivered, 40, "the result")
