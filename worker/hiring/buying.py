@@ -112,8 +112,10 @@ class Buying:
             self.hiring.refuse_expired((ref,), headers)
             raise
         remembered = book.remembers(ref)
+        sell = partial(self._sell, capability, ref, body, payment, headers, webhook_url, network)
         if not remembered:
-            task = self._sell_at_once(capability, ref, body, payment, headers, webhook_url, network)
+            conditions = self.hiring.conditions
+            task = conditions.at_once(capability, body, sell, hooked=bool(webhook_url))
             if task is not None:
                 return task
         for tried in range(_TRIES):
@@ -121,7 +123,7 @@ class Buying:
             known = self._known(ref) if tried or remembered else None
             if known is not None:
                 return self._from_record(known, name, body, payment, headers)
-            task = self._sell(capability, ref, body, payment, headers, webhook_url, network)
+            task = sell()
             if task is not None:
                 return task
         raise Unavailable(
@@ -214,22 +216,6 @@ class Buying:
 
     def _shown(self, capability: Capability, offer: Offer, load: Load) -> Offer:
         return self.advertise(capability, replace(offer, extensions=self.sign_ins.extension(load.at)))
-
-    def _sell_at_once(
-        self,
-        capability: Capability,
-        ref: str,
-        body: TaskInput,
-        payment: PaymentPayload,
-        headers: Mapping[str, str],
-        webhook_url: str | None,
-        network: str,
-    ) -> Task | None:
-        """Claims without a look at what the claim decides anyway; None where anything forbids it."""
-        conditions = self.hiring.conditions
-        facts = conditions.assumed_facts(capability, body, hooked=bool(webhook_url))
-        sell = partial(self._sell, capability, ref, body, payment, headers, webhook_url, network)
-        return conditions.at_once(capability, facts, sell)
 
     def _sell(
         self,

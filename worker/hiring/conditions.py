@@ -131,8 +131,17 @@ class PaymentConditions:
             return None
         return self.facts.assumed(capability.name, lane)
 
-    def at_once(self, capability: Capability, facts: Facts | None, sell: Callable[[Facts], T]) -> T | None:
-        """Sells on what is assumed; None if it was refused, because what is read must tell why."""
+    def at_once(
+        self,
+        capability: Capability,
+        body: TaskInput,
+        sell: Callable[[Facts], T | None],
+        contract: Contract | None = None,
+        *,
+        hooked: bool = False,
+    ) -> T | None:
+        """Sells on what may be assumed; None if the facts must be read, also to tell why it was refused."""
+        facts = self.assumed_facts(capability, body, contract, hooked=hooked)
         if facts is None:
             return None
         with suppress(Problem):

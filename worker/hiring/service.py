@@ -218,9 +218,8 @@ class Hiring:
             return None
         with suppress(Problem):
             capability = self._capability(contract)
-            facts = self.conditions.assumed_facts(capability, body, contract, hooked=bool(webhook_url))
             sell = partial(self._sell, contract, None, body, headers, webhook_url)
-            return self.conditions.at_once(capability, facts, sell)
+            return self.conditions.at_once(capability, body, sell, contract, hooked=bool(webhook_url))
         return None
 
     def _sell(
