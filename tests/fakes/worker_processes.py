@@ -161,6 +161,10 @@ class WorkerProcesses(ExecutionReads):
     def jump(self, seconds: float) -> None:
         """Moves the clocks of store and chain; the processes stay registered."""
         self.leap(seconds)
+        self.after_leap()
+
+    def after_leap(self) -> None:
+        """The processes are registered again, which by leaps they have not been for long."""
         for lane in ("express", "queue"):
             self.parts.store.sign_on(lane, "as-before-the-jump")
         eventually(lambda: (self.parts.store.clock_age() or 99) < 5, description="a tick after the jump")

@@ -35,7 +35,7 @@ def test_the_end_reaches_both_places(engine: Engine) -> None:
     """The claiming process and another one that waits hear of the end, and of nothing before it."""
     id = claimed(engine)
     decisions = engine.executions.decisions
-    with decisions(id, own=True) as own, decisions(id, own=False) as other:
+    with decisions(id, 1) as own, decisions(id) as other:
         eventually(lambda: max(own.began, other.began) < float("inf"), 30)
         engine.take(id)
         engine.store.append(id, 1, 1, [("progress.updated", b"{}")])
@@ -49,7 +49,7 @@ def test_each_request_hears_of_its_own_execution(engine: Engine) -> None:
     one, other = claimed(engine), claimed(engine)
     channel = engine.executions.own_channel.channel
     decisions = engine.executions.decisions
-    with decisions(one, own=True) as mine, decisions(other, own=True) as his:
+    with decisions(one, 1) as mine, decisions(other, 1) as his:
         eventually(lambda: max(mine.began, his.began) < float("inf"), 30)
         engine.client.publish(channel, f"{other} settle")
         assert told_of(his, SETTLE) == {SETTLE}
@@ -57,10 +57,44 @@ def test_each_request_hears_of_its_own_execution(engine: Engine) -> None:
     assert dict(engine.client.pubsub_numsub(channel))[channel.encode()] == 1
 
 
+def test_a_lease_reaches_the_request_with_its_payment(engine: Engine) -> None:
+    """One request has it, another one of the same execution is only told; a stranger's is given back."""
+    id = claimed(engine)
+    own = engine.executions.own_channel
+    given_back: list[tuple[str, bytes]] = []
+    own.give_back = lambda id, lease: given_back.append((id, lease))
+    decisions = engine.executions.decisions
+    with decisions(id, 1) as first, decisions(id, 2) as second:
+        eventually(lambda: max(first.began, second.began) < float("inf"), 30)
+        engine.client.publish(own.channel, f"{id} settle 2 7 life")
+        assert told_of(second, SETTLE) == told_of(first, SETTLE) == {SETTLE}
+        assert (first.lease, second.lease) == (b"", b"2 7 life") and not given_back
+        engine.client.publish(own.channel, f"{id} settle 3 8 life")
+        told_of(first, SETTLE)
+        assert given_back == [(id, b"3 8 life")]
+        first.lease, second.lease = b"", b""
+    assert given_back == [(id, b"3 8 life")]
+
+
+def test_a_lease_that_nobody_used_is_given_back(engine: Engine) -> None:
+    """A request that ends with it leaves it behind, and so does one that has ended before."""
+    id = claimed(engine)
+    own = engine.executions.own_channel
+    given_back: list[tuple[str, bytes]] = []
+    own.give_back = lambda id, lease: given_back.append((id, lease))
+    with engine.executions.decisions(id, 1) as gone:
+        eventually(lambda: gone.began < float("inf"), 30)
+        engine.client.publish(own.channel, f"{id} settle 1 7 life")
+        told_of(gone, SETTLE)
+    assert given_back == [(id, b"1 7 life")]
+    engine.client.publish(own.channel, f"{id} settle 1 8 life")
+    eventually(lambda: given_back[1:] == [(id, b"1 8 life")], 30)
+
+
 def test_a_restored_subscription_asks_to_look(engine: Engine) -> None:
     """Whoever waited while the subscription was away is asked to look at the record."""
     id = claimed(engine)
-    with engine.executions.decisions(id, own=True) as own:
+    with engine.executions.decisions(id, 1) as own:
         eventually(lambda: own.began < float("inf"), 30)
         assert own.began <= time.monotonic()
         for each in engine.client.client_list(_type="pubsub"):
@@ -70,7 +104,7 @@ def test_a_restored_subscription_asks_to_look(engine: Engine) -> None:
 
 def test_a_later_request_knows_from_when_it_hears(engine: Engine, client: redis.Redis) -> None:
     """On a channel that is subscribed already, a request hears from its first moment."""
-    with engine.executions.decisions(claimed(engine), own=True) as first:
+    with engine.executions.decisions(claimed(engine), 1) as first:
         eventually(lambda: first.began < float("inf"), 30)
-        with engine.executions.decisions(claimed(engine), own=True) as second:
+        with engine.executions.decisions(claimed(engine), 1) as second:
             assert second.began < float("inf")

@@ -3,6 +3,8 @@
 Scripts call `tell` (lua/_engine.lua), which publishes in two places. The process that claimed the execution
 is subscribed to one channel for all its requests. A request for an execution that another process claimed
 listens on the record's channel. Neither hears of what decides nothing, such as progress.
+
+To the process that claimed it, `settle` may come with the lease of the settlement call.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 
 from worker.core.ids import new_id
 from worker.engine.watch import Source, Watch, Watcher
@@ -20,11 +23,14 @@ SETTLE, LOOK = b"settle", b"look"
 class Decisions(Watch):
     """One request's part of what is told."""
 
-    def __init__(self, source: Source, channel: str) -> None:
+    def __init__(self, source: Source, channel: str, *, payment: int = 0) -> None:
         super().__init__(source, channel)
         # Nothing told after this moment (monotonic) is missed.
         self.began = float("inf")
         self._told: set[bytes] = set()
+        # The number of the payment that this request has claimed, and the lease of its settlement call.
+        self._payment = b"%d" % payment
+        self.lease = b""
 
     def take(self) -> set[bytes]:
         """What was told since the last call."""
@@ -35,6 +41,13 @@ class Decisions(Watch):
         self._told.add(message)
         self.wake()
 
+    def take_lease(self, lease: bytes) -> bool:
+        """Whether the lease is of this request's own payment; nobody else may then use it."""
+        if lease.split(b" ", 1)[0] != self._payment:
+            return False
+        self.lease = lease
+        return True
+
     def begin(self) -> None:
         if self.began < float("inf"):
             self._told.add(LOOK)
@@ -44,16 +57,21 @@ class Decisions(Watch):
 
 
 class OwnChannel(Watch):
-    """The channel of this process; passes each message on to the requests for the execution that it names."""
+    """The channel of this process; passes each message on to the requests for the execution that it names.
+
+    Its name says that this process can take leases (payments/lua/_hooks.lua). `give_back` is called with
+    those whose request waits no longer.
+    """
 
     def __init__(self, watcher: Watcher, prefix: str) -> None:
-        super().__init__(watcher, f"{prefix}:asker:{new_id()[-12:]}")
+        super().__init__(watcher, f"{prefix}:settler:{new_id()[-12:]}")
+        self.give_back: Callable[[str, bytes], None] = lambda id, lease: None
         self._requests: dict[str, set[Decisions]] = defaultdict(set)
         self._lock = threading.Lock()
         self._joined = self._confirmed = False
 
-    def decisions(self, id: str) -> Decisions:
-        return Decisions(self, id)
+    def decisions(self, id: str, payment: int) -> Decisions:
+        return Decisions(self, id, payment=payment)
 
     def add(self, watch: Watch) -> None:
         if not isinstance(watch, Decisions):
@@ -68,16 +86,25 @@ class OwnChannel(Watch):
             watch.begin()
 
     def drop(self, watch: Watch) -> None:
+        if not isinstance(watch, Decisions):
+            return
         with self._lock:
             requests = self._requests[watch.channel]
             requests.discard(watch)
             if not requests:
                 del self._requests[watch.channel]
+            lease = watch.lease
+        if lease:
+            self.give_back(watch.channel, lease)
 
     def hear(self, message: bytes) -> None:
-        id, _, what = message.partition(b" ")
+        id, _, told = message.partition(b" ")
+        what, _, lease = told.partition(b" ")
         with self._lock:
             requests = list(self._requests.get(id.decode(), ()))
+            taken = any(request.take_lease(lease) for request in requests if lease)
+        if lease and not taken:
+            self.give_back(id.decode(), lease)
         for request in requests:
             request.hear(what)
 

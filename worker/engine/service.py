@@ -250,10 +250,10 @@ class Executions:
                 if not watch.wait(left):
                     yield []
 
-    def decisions(self, id: str, *, own: bool) -> Decisions:
-        """What is told to a request that waits for the execution. `own`: this process claimed it."""
-        if own:
-            return self.own_channel.decisions(id)
+    def decisions(self, id: str, payment: int = 0) -> Decisions:
+        """What is told to a request that waits for the execution; `payment`: the one that it has claimed."""
+        if payment:
+            return self.own_channel.decisions(id, payment)
         return Decisions(self._watcher, self._store.keys.record(id))
 
     def wait(self, id: str, seconds: float) -> bool:

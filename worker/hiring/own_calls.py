@@ -8,18 +8,22 @@ from dataclasses import dataclass, field
 
 from worker.payments.answers import VerifiedAnswer
 from worker.payments.ledger_reader import Reading
+from worker.payments.settlement_lease import ClaimedPayment
 
 
 @dataclass
 class OwnCalls:
     """One request's verification and settlement. `tell` wakes the request.
 
-    `recorded_at`: when the verification's outcome was about to be recorded (monotonic); before that nothing
-    is told that the request must not miss.
+    `payment`: the one that this request has claimed. `recorded_at`: when the verification's outcome was about
+    to be recorded (monotonic); before that nothing is told that the request must not miss. `began_after`: the
+    same if that made the work begin.
     """
 
     spawn: Callable[[Callable[[], object]], None]
+    payment: ClaimedPayment | None = None
     recorded_at: float = float("inf")
+    began_after: float = field(default=float("-inf"), init=False)
     tell: Callable[[], None] = field(default_factory=lambda: _nobody, init=False)
     completed: Reading | None = field(default=None, init=False)
     settling: bool = field(default=False, init=False)
@@ -38,16 +42,18 @@ class OwnCalls:
             try:
                 status = call()
             finally:
-                if status != VerifiedAnswer.WORKING:
+                if status == VerifiedAnswer.WORKING:
+                    self.began_after = self.recorded_at
+                else:
                     self.look = True
                     self.tell()
 
         self.spawn(run)
 
-    def settle(self, call: Callable[[], Reading | None]) -> None:
-        """Starts the settlement of work that is done, unless it is under way."""
+    def settle(self, call: Callable[[], Reading | None]) -> bool:
+        """Starts the settlement of work that is done, unless it is under way; returns whether it did."""
         if self.settling:
-            return
+            return False
         self.settling = self.settled_once = True
 
         def run() -> None:
@@ -58,6 +64,7 @@ class OwnCalls:
                 self.tell()
 
         self.spawn(run)
+        return True
 
 
 def _nobody() -> None:

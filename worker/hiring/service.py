@@ -35,6 +35,7 @@ from worker.payments.budget import UnpaidWork
 from worker.payments.facts import Facts
 from worker.payments.found import FoundMoney
 from worker.payments.ledger import Ledger
+from worker.payments.settlement_lease import ClaimedPayment
 from worker.payments.settler import Settler
 from worker.store.scripts import Reply
 from worker.x402.networks import Network
@@ -308,15 +309,17 @@ class Hiring:
             self.book.learn(replace(contract, execution=made.id))
             begins = contract.execution is None and contract.terms.settlement != BEFORE_WORK
             queued = begins and lane_of(capability) is Lane.QUEUE
-            calls = self._verify(made, queued=queued) if made.reply.values[1] else None
+            calls = None
+            if made.reply.values[1]:
+                calls = self._verify(made, payment.authorization.payer, contract.ref, queued=queued)
             return self.tasks.begun(contract, capability, made.id, calls)
         return self._not_claimed(made.reply, contract, offer)
 
-    def _verify(self, made: MadeClaim, *, queued: bool) -> OwnCalls:
+    def _verify(self, made: MadeClaim, payer: str, contract_ref: str, *, queued: bool) -> OwnCalls:
         """Starts the verification, which outlives the request."""
-        calls = OwnCalls(self.spawn)
         claimed = made.payload, made.requirements
         number = int(made.reply.text())
+        calls = OwnCalls(self.spawn, ClaimedPayment(number, *claimed, payer, contract_ref))
         calls.verify(
             lambda: self.settler.verify(
                 made.id, number, claimed, queued=queued, before_record=calls.about_to_record

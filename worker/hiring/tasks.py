@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from worker.capabilities.catalog import Catalog
@@ -15,7 +16,7 @@ from worker.core.errors import Conflict
 from worker.core.ids import is_id
 from worker.core.states import Phase
 from worker.delivery.event_streams import opens_early, released
-from worker.engine.decisions import LOOK, SETTLE
+from worker.engine.decisions import LOOK, SETTLE, Decisions
 from worker.engine.events import Event
 from worker.engine.load import Load, LoadMeter
 from worker.engine.refusals import Forfeits
@@ -48,6 +49,9 @@ class Tasks:
     spawn: Callable[[Callable[[], object]], None]
     _waiting: WaitingRequests = field(default_factory=WaitingRequests, init=False)
     _finished: FinishedTasks = field(default_factory=FinishedTasks, init=False)
+
+    def __post_init__(self) -> None:
+        self.executions.own_channel.give_back = self._give_back
 
     def read(self, contract: Contract, id: str) -> Task:
         """Reads the task from the record; a caller with a record has paid or is about to."""
@@ -148,14 +152,15 @@ class Tasks:
     def _follow(self, task: Task, until: float, until_paid: bool) -> Task:
         # A request that claimed nothing has read the record before it listens.
         calls = task.calls or OwnCalls(self.spawn, recorded_at=time.monotonic())
-        with self.executions.decisions(task.id, own=task.calls is not None) as told:
+        may_have_missed = True
+        with self.executions.decisions(task.id, calls.payment.number if calls.payment else 0) as told:
             calls.tell = told.wake
             while True:
                 if calls.completed is not None:
                     self._finished.add(calls.completed)
                     return replace(task, record=TaskRecord.known(calls.completed))
-                if calls.recorded_at < told.began < float("inf"):
-                    calls.recorded_at, calls.look = float("inf"), True
+                if may_have_missed and calls.recorded_at < told.began < float("inf"):
+                    may_have_missed, calls.look = False, True
                 over = time.monotonic() >= until
                 if over or calls.look:
                     now = self._look(task, calls, until)
@@ -164,7 +169,7 @@ class Tasks:
                 left = until - time.monotonic()
                 # Its own call tells in any case how it ended.
                 heard = told.wait(left if calls.settling else min(_LOOK_AGAIN, left))
-                self._hear(task, calls, told.take(), timed_out=not heard)
+                self._hear(task, calls, told, timed_out=not heard)
 
     def _look(self, task: Task, calls: OwnCalls, until: float) -> Task:
         """Reads the record, waiting out a short outage of the store; settles what nobody was told of."""
@@ -175,12 +180,21 @@ class Tasks:
             calls.settle(lambda: self.settler.settle(task.id))
         return replace(now, paid_already=task.paid_already)
 
-    def _hear(self, task: Task, calls: OwnCalls, told: set[bytes], *, timed_out: bool) -> None:
-        if SETTLE in told:
+    def _hear(self, task: Task, calls: OwnCalls, decisions: Decisions, *, timed_out: bool) -> None:
+        told, lease = decisions.take(), decisions.lease
+        if lease and calls.payment is not None:
+            decisions.lease = b""
+            call = partial(self.settler.settle_sealed, task.id, calls.payment, lease, calls.began_after)
+            if not calls.settle(call):
+                self._give_back(task.id, lease)
+        elif SETTLE in told:
             calls.settle(lambda: self.settler.settle(task.id))
         elif (LOOK in told or timed_out) and not calls.settling:
             # What this process settles itself comes with the answer.
             calls.look = True
+
+    def _give_back(self, id: str, lease: bytes) -> None:
+        self.spawn(lambda: self.settler.give_back(id, lease))
 
 
 def _is_enough(task: Task, until_paid: bool) -> bool:

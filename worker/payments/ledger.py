@@ -5,6 +5,7 @@ One hash per execution, one journal over all. Only scripts check and write.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -38,6 +39,12 @@ from worker.payments.packed_payment import SentPayment, pack_response
 from worker.payments.payment import MOST_PAYMENTS, MOST_PAYMENTS_SEALED
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
+from worker.payments.settlement_lease import (
+    SETTLE_LEASE_US,
+    ClaimedPayment,
+    SettlementLease,
+    renewed_before,
+)
 from worker.store.client import as_bytes
 from worker.store.commands import Word, checked
 from worker.store.data_version import PACKED, all_have
@@ -45,7 +52,6 @@ from worker.store.money_fields import payment_field
 from worker.store.outage import note
 from worker.store.scripts import Arg, Reply, read_reply
 
-SETTLE_LEASE_US = 5 * SECOND_US
 # The clock repeats a verification that was not finished in this time.
 VERIFY_US = 20 * SECOND_US
 # Delay between a reported settlement and its audit against the chain.
@@ -105,29 +111,6 @@ class SettledReply:
     answer: SettledAnswer
     lane: str = ""
     reading: Reading | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class SettlementLease:
-    """Lease for one settlement call.
-
-    `earlier_unknown`: an earlier call ended without a certain answer. `may_have_landed`: one of those calls
-    may have moved the money; a call that met a used nonce did not. `refusal`: the facilitator refused at
-    `refused_us`, which is believed after a look at the chain; `named`: a hash to look for. Use the lease
-    only if it is `replicated`: if the store has replicas, one of them has it.
-    """
-
-    number: int
-    payload: bytes
-    requirements: bytes
-    payer: str
-    earlier_unknown: bool
-    may_have_landed: bool
-    refusal: str = ""
-    refused_us: int = 0
-    named: str = ""
-    replicated: bool = True
-    contract_ref: str = ""
 
 
 @dataclass
@@ -239,6 +222,7 @@ class Ledger(LedgerReader):
 
     def settle_begin(self, id: str, token: str, *, looks: bool = True) -> SettlementLease | None:
         """`looks`: the caller has a chain; a refusal waits for a caller that does."""
+        asked_at = time.monotonic()
         reply, replicated = self.safe.make(
             SETTLE_BEGIN,
             id=id,
@@ -252,10 +236,12 @@ class Ledger(LedgerReader):
         number, _, _, _, payload, requirements, payer, unknown, maybe, *rest = reply.values
         refusal, refused, named, contract = rest
         return SettlementLease(
-            int(number),
-            payload,
-            requirements,
-            payer.decode(),
+            number=int(number),
+            token=token,
+            payload=payload,
+            requirements=requirements,
+            payer=payer.decode(),
+            renew_at=renewed_before(asked_at, SETTLE_LEASE_US),
             earlier_unknown=unknown == b"1",
             may_have_landed=maybe == b"1",
             refusal=refusal.decode(),
@@ -265,9 +251,15 @@ class Ledger(LedgerReader):
             contract_ref=contract.decode(),
         )
 
-    def settle_back(self, id: str, number: int, token: str) -> None:
-        """Returns a lease with which no call was made."""
-        self._scripts.value("settle_back", id=id, number=number, token=token, pause=NO_REPLICA_US)
+    def lease_with_seal(self, payment: ClaimedPayment, told: bytes, sealed_after: float) -> SettlementLease:
+        """The lease that came with the seal; lua/_hooks.lua says what was told of it."""
+        _, writes, life = told.decode().split(" ")
+        self.safe.wrote(life, int(writes))
+        return SettlementLease.with_seal(payment, sealed_after)
+
+    def settle_back(self, id: str, number: int, token: str, *, pause_us: int = NO_REPLICA_US) -> None:
+        """Returns a lease with which no call was made; nobody has another one during the pause."""
+        self._scripts.value("settle_back", id=id, number=number, token=token, pause=pause_us)
 
     def settle_renew(self, id: str, number: int, token: str) -> bool:
         renewed = self._scripts.value(
@@ -285,8 +277,12 @@ class Ledger(LedgerReader):
         *,
         sent: SentPayment | None = None,
         contract_ref: str = "",
+        by_claimant: bool = False,
     ) -> SettledReply:
-        """`sent` and `contract_ref` of the payment, if the caller has them; what was sent is then packed."""
+        """`sent` and `contract_ref` of the payment, if the caller has them; what was sent is then packed.
+
+        `by_claimant`: for the request that claimed it, which the end need not be told then.
+        """
         packed = sent.packed() if sent is not None and self.packs else None
         stored = pack_response(response, packed.key, transaction) if packed else response
         reply = self._scripts.run(
@@ -300,6 +296,7 @@ class Ledger(LedgerReader):
             how=how,
             audit=AUDIT_US if self.audited else "",
             contract=contract_ref or self.contract_ref(id),
+            claimant="1" if by_claimant else "",
             problem=_INPUT_DUE,
         )
         if reply.answer is not SettledAnswer.COMPLETED:

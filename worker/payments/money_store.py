@@ -14,13 +14,12 @@ from worker.store.scripts import Scripts
 
 _LUA = Path(__file__).parent / "lua"
 # Hooks that the engine's scripts call for money, with the functions they need.
-HOOKS = tuple(_LUA / f"{name}.lua" for name in ("_budget", "_money", "_refunds_and_fees", "_hooks"))
+HOOKS = tuple(_LUA / f"{name}.lua" for name in ("_budget", "_life", "_money", "_refunds_and_fees", "_hooks"))
 # Shared functions of this package's own scripts.
 LIBRARIES = (
     SHARED,
     UNPAID_LUA,
     *HOOKS,
-    _LUA / "_life.lua",
     _LUA / "_found.lua",
     _LUA / "_ordered_queue.lua",
 )

@@ -92,9 +92,12 @@ class SafeWrites(MoneyStore):
         if reply.answer not in _WROTE:
             return reply, True
         life = reply.text(2)
-        if self.witness is not None:
-            self.witness.wrote(life, int(reply.text(1)))
+        self.wrote(life, int(reply.text(1)))
         return reply, reply.text(3) != "1" or self.kept(life)
+
+    def wrote(self, life: str, writes: int) -> None:
+        if self.witness is not None:
+            self.witness.wrote(life, writes)
 
     def kept(self, life: str = "") -> bool:
         """Whether everything written so far is on a replica, where the store has any.

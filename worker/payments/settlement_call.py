@@ -39,9 +39,9 @@ class Renewals:
         self._started = self._asleep = False
 
     @contextmanager
-    def keep(self, renew: Callable[[], object], every_s: float) -> Iterator[None]:
-        """Renews at this interval while the block runs."""
-        mine = _Renewal(renew, every_s, time.monotonic() + every_s)
+    def keep(self, renew: Callable[[], object], every_s: float, first: float | None = None) -> Iterator[None]:
+        """Renews at this interval while the block runs; `first`: for the first time then (monotonic)."""
+        mine = _Renewal(renew, every_s, time.monotonic() + every_s if first is None else first)
         with self._changed:
             self._open.add(mine)
             if not self._started:
@@ -93,6 +93,8 @@ class Renewals:
 _RENEWALS = Renewals()
 
 
-def renewing(renew: Callable[[], object], every_s: float) -> AbstractContextManager[None]:
+def renewing(
+    renew: Callable[[], object], every_s: float, first: float | None = None
+) -> AbstractContextManager[None]:
     """Keeps other callers out during the call; the lease expires soon after this process dies."""
-    return _RENEWALS.keep(renew, every_s)
+    return _RENEWALS.keep(renew, every_s, first)

@@ -23,11 +23,12 @@ from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.checkpoints import Checkpoint, unarmed
 from worker.payments.evidence import ChainVerdict, look
 from worker.payments.facilitator import Facilitator
-from worker.payments.ledger import SETTLE_LEASE_US, Ledger, SettledReply, SettlementLease
+from worker.payments.ledger import Ledger, SettledReply
 from worker.payments.ledger_reader import Reading
 from worker.payments.packed_payment import SentPayment
 from worker.payments.payment import PaymentState
 from worker.payments.settlement_call import renewing
+from worker.payments.settlement_lease import SEAL_TOKEN, SETTLE_LEASE_US, ClaimedPayment, SettlementLease
 from worker.store.outage import insist
 from worker.x402.facilitator_answers import (
     Invalid,
@@ -171,13 +172,28 @@ class Settler:
             # A replica that took over without this write would not know of the call.
             self._ledger.settle_back(id, lease.number, token)
             return None
+        return self._call(id, lease)
+
+    def settle_sealed(
+        self, id: str, payment: ClaimedPayment, told: bytes, sealed_after: float
+    ) -> Reading | None:
+        """Makes the call whose lease came with the seal, which came after that moment (monotonic)."""
+        self.checkpoint("before_settle_begin")
+        return self._call(id, self._ledger.lease_with_seal(payment, told, sealed_after))
+
+    def give_back(self, id: str, told: bytes) -> None:
+        """Leaves a settlement whose lease came with the seal to the clock."""
+        number = int(told.split(b" ", 1)[0])
+        self._ledger.settle_back(id, number, SEAL_TOKEN, pause_us=0)
+
+    def _call(self, id: str, lease: SettlementLease) -> Reading | None:
         self.checkpoint("after_settle_begin")
         payload = lease.payload.decode()
-        with self._renewing(id, lease.number, token) as held:
+        with self._renewing(id, lease) as held:
             if lease.earlier_unknown and self._ended_by_chain(id, lease):
                 return None
             if lease.refusal:
-                self._doubted(id, lease, token, lease.refusal)
+                self._doubted(id, lease, lease.refusal)
                 return None
             if not held():
                 return None
@@ -197,12 +213,13 @@ class Settler:
                 payload,
                 requirements=lease.requirements.decode(),
                 contract_ref=lease.contract_ref,
+                by_claimant=lease.token == SEAL_TOKEN,
                 settle_ms=round(took * 1_000),
             ).reading
         elif isinstance(outcome, SettlementRefused):
-            self._refused_by_facilitator(id, lease, token, outcome.code)
+            self._refused_by_facilitator(id, lease, outcome.code)
         else:
-            self._unknown(id, lease, token, outcome)
+            self._unknown(id, lease, outcome)
         self.checkpoint("after_outcome")
         return completed
 
@@ -226,6 +243,7 @@ class Settler:
         *,
         requirements: str = "",
         contract_ref: str = "",
+        by_claimant: bool = False,
         settle_ms: int | None = None,
     ) -> SettledReply:
         payment = restore(payload)
@@ -234,7 +252,14 @@ class Settler:
         self.checkpoint("before_settled")
         reply = self._insist(
             lambda: self._ledger.settled(
-                id, number, transaction, response, how, sent=sent, contract_ref=contract_ref
+                id,
+                number,
+                transaction,
+                response,
+                how,
+                sent=sent,
+                contract_ref=contract_ref,
+                by_claimant=by_claimant,
             )
         )
         log.info(
@@ -262,17 +287,17 @@ class Settler:
         )
         return settled_text(settlement, self._sign)
 
-    def _refused_by_facilitator(self, id: str, lease: SettlementLease, token: str, code: str) -> None:
+    def _refused_by_facilitator(self, id: str, lease: SettlementLease, code: str) -> None:
         """Where a node is configured, asks for no second payment before one look at the chain."""
         if self._presume:
             self._refused(id, lease, code)
             return
-        self._doubted(id, lease, token, code)
+        self._doubted(id, lease, code)
         if self._chain is not None:
             self.settle(id)
 
-    def _doubted(self, id: str, lease: SettlementLease, token: str, code: str) -> None:
-        status = self._insist(lambda: self._ledger.settle_doubted(id, lease.number, token, code))
+    def _doubted(self, id: str, lease: SettlementLease, code: str) -> None:
+        status = self._insist(lambda: self._ledger.settle_doubted(id, lease.number, lease.token, code))
         log.info("payment.refusal_doubted", execution_id=id, code=code, status=status)
 
     def _refused(self, id: str, lease: SettlementLease, code: str, *, by_chain: bool = False) -> None:
@@ -283,7 +308,7 @@ class Settler:
         )
         log.warning("payment.settle_refused", execution_id=id, code=code, phase=phase)
 
-    def _unknown(self, id: str, lease: SettlementLease, token: str, outcome: SettlementUnknown) -> None:
+    def _unknown(self, id: str, lease: SettlementLease, outcome: SettlementUnknown) -> None:
         payload = lease.payload.decode()
         # Before a repeated call the chain was asked already; ask once per round.
         if not lease.earlier_unknown and self._ended_by_chain(id, lease, outcome.transaction or ""):
@@ -297,7 +322,7 @@ class Settler:
             lambda: self._ledger.settle_unknown(
                 id,
                 lease.number,
-                token,
+                lease.token,
                 outcome.cause,
                 outcome.transaction or "",
                 may_have_landed=not outcome.nonce_used,
@@ -335,20 +360,19 @@ class Settler:
             self._push(id)
 
     @contextmanager
-    def _renewing(self, id: str, number: int, token: str) -> Iterator[Callable[[], bool]]:
+    def _renewing(self, id: str, lease: SettlementLease) -> Iterator[Callable[[], bool]]:
         """Keeps other callers out during the call; the lease expires soon after this process dies.
 
         Yields a check whether the lease is still ours: a process that was frozen may have lost it.
         """
-        began = time.monotonic()
 
         def renew() -> bool:
-            return self._ledger.settle_renew(id, number, token)
+            return self._ledger.settle_renew(id, lease.number, lease.token)
 
         def held() -> bool:
-            return time.monotonic() - began < SETTLE_LEASE_US / 3e6 or renew()
+            return time.monotonic() < lease.renew_at or renew()
 
-        with renewing(renew, SETTLE_LEASE_US / 3e6):
+        with renewing(renew, SETTLE_LEASE_US / 3e6, lease.renew_at):
             yield held
 
     def _insist(self, write: Callable[[], T]) -> T:

@@ -215,6 +215,7 @@ def test_process_frozen_during_settle_charges_once(processes: WorkerProcesses, r
                 eventually(lambda: processes.payment(id).calls == 2, description="the second call")
         finally:
             os.kill(frozen, signal.SIGCONT)
+    processes.after_leap()
     request.join(40)
     check(processes, hired, insist(processes, hired, header))
     assert processes.payment(id).how in ("facilitator", "chain")
@@ -266,6 +267,7 @@ def test_late_resumed_process_changes_nothing(processes: WorkerProcesses, point:
         response = tried(lambda: hired.execute(BODY, header, Prefer="wait=3"))
         assert response is not None and response.status in (200, 202)
     os.kill(frozen, signal.SIGCONT)
+    processes.after_leap()
     check(processes, hired, insist(processes, hired, header))
 
 

@@ -60,9 +60,10 @@ def _hired(running_paid_worker: PaidWorker) -> list[Hired]:
 
 
 def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
-    """From the paid request to its answer: claim, verified, settle_begin, settled; take, seal, next.
+    """From the paid request to its answer: claim, verified, settled; next, take, seal.
 
-    The load was read a moment before; else the facts are read first.
+    The lease of the settlement comes with the seal. The load was read a moment before; else the facts are
+    read first.
 
     docs/performance.md says what each is for.
     """
@@ -72,8 +73,8 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
         for each, payment in zip(hired, payments, strict=True)
     ]
     cost = least(paid_worker, asks, 200)
-    assert cost.trips <= 7
-    assert cost.commands <= 182
+    assert cost.trips <= 6
+    assert cost.commands <= 176
 
 
 def test_paid_purchase(paid_worker: PaidWorker) -> None:
@@ -85,8 +86,8 @@ def test_paid_purchase(paid_worker: PaidWorker) -> None:
         for each, payment in zip(buyers, payments, strict=True)
     ]
     cost = least(paid_worker, asks, 200)
-    assert cost.trips <= 7
-    assert cost.commands <= 182
+    assert cost.trips <= 6
+    assert cost.commands <= 176
 
 
 def test_paid_queued_task(paid_worker: PaidWorker) -> None:
@@ -97,7 +98,7 @@ def test_paid_queued_task(paid_worker: PaidWorker) -> None:
         lambda each=each, payment=payment: each.send({"do": "ok"}, payment, Prefer="wait=10")
         for each, payment in zip(buyers, payments, strict=True)
     ]
-    assert least(paid_worker, asks, 200).trips <= 7
+    assert least(paid_worker, asks, 200).trips <= 6
 
 
 def test_402_of_the_plain_door(paid_worker: PaidWorker) -> None:

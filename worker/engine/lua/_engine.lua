@@ -67,10 +67,11 @@ end
 local function wake() redis.call('PUBLISH', LOG, '') end
 
 -- Tells requests that wait for the execution what they must do: 'settle' it, or 'look' at its record. They are woken
--- by nothing else. The process that claimed it has a channel for all its requests: the record's `asker`.
-local function tell_both(what, id, ASKER)
+-- by nothing else. The process that claimed it has a channel for all its requests: the record's `asker`. `lease`: what
+-- it must know of a settlement lease that it has been granted.
+local function tell_both(what, id, ASKER, lease)
   redis.call('PUBLISH', RECORD, what)
-  if ASKER then redis.call('PUBLISH', ASKER, id .. ' ' .. what) end
+  if ASKER then redis.call('PUBLISH', ASKER, id .. ' ' .. what .. (lease and ' ' .. lease or '')) end
 end
 
 local function tell(what) tell_both(what, unpack(get('id', 'asker'))) end
@@ -160,9 +161,9 @@ local function ending()
 end
 
 -- Ends an execution; the terminal event is the last in its log, whose length is returned. `why` names a refund
--- condition. `of` may have more than ending() reads: `sealed`; `told`, when its remote agent knows of the end; `jobs`,
--- whether STEPS has that field, 1 or 0; `money`, what money_known() has returned; `event`, which precedes the last one.
--- Further arguments are stored in RECORD.
+-- condition. `of` may have more than ending() reads: `sealed`; `told`, when its remote agent knows of the end, and
+-- `asker_knows`, when the process that claimed it does; `jobs`, whether STEPS has that field, 1 or 0; `money`, what
+-- money_known() has returned; `event`, which precedes the last one. Further arguments are stored in RECORD.
 local function finish(id, at, from, to, payload, correlation, why, of, ...)
   of = of or ending()
   -- Only running work has a lease, until it is sealed, and only pending work is queued.
@@ -181,7 +182,7 @@ local function finish(id, at, from, to, payload, correlation, why, of, ...)
   local length = emit_after(of.event, at, 'execution.' .. to, payload, nil, correlation, correlation)
   count('worker_executions_total', 'status', to)
   wake()
-  tell_both('look', id, of.asker)
+  tell_both('look', id, not of.asker_knows and of.asker)
   if to == 'completed' and of.contract then
     -- Bought work is kept long, and nothing runs it again. A remote agent may still ask under its session.
     local dropped = {'asker', 'terminal', 'context', 'run_limit', 'run_until', 'settle_margin', 'due', 'latency',
@@ -204,14 +205,16 @@ local function seal_work(id, at, by, outcome, work, correlation, grace, of)
     observe('run', of.agent, at - tonumber(of.started), nil, 'mean_us ' .. of.agent, 'lane_us ' .. of.lane)
   end
   local sealed = {'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error}
-  if outcome == 'completed' and money_settles(id, at, grace, of.money) then
+  local settles, lease = false, nil
+  if outcome == 'completed' then settles, lease = money_settles(id, at, grace, of.money, of.asker) end
+  if settles then
     redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),
       'sealed', whole(at), unpack(sealed))
     redis.call('ZREM', LEASES, id)
     redis.call('ZREM', DEADLINES, id)
     emit_after(of.event, at, 'execution.sealed', '{}')
     wake()
-    tell_both('settle', id, of.asker)
+    tell_both('settle', id, of.asker, lease)
     return 'settling'
   end
   finish(id, at, 'running', outcome, work.payload, correlation, work.condition, of, unpack(sealed))

@@ -13,6 +13,7 @@
 --   how       it is known: 'facilitator', 'chain', 'presumed' or 'operator'
 --   audit     us after which the clock checks it on the chain, '' where no node is configured
 --   contract  its reference
+--   claimant  '1' where the request that claimed the payment asks
 --   problem   JSON, where the seeker must send the input again
 -- answers
 --   completed  length of the log, record, money without what no answer shows
@@ -88,8 +89,8 @@ end
 local landed = event(at, 'payment.settled', '{"number":' .. number .. ',"transaction":' .. quoted(tx) .. '}')
 if sealed then
   local length = finish(id, at, execution, 'completed', terminal, nil, nil, {lane = lane, contract = contract_ref,
-    created = created, asker = asker, sealed = true, jobs = jobs, event = landed, money = {current, number, fee,
-    fee_wallet}})
+    created = created, asker = asker, asker_knows = claimant == '1', sealed = true, jobs = jobs, event = landed,
+    money = {current, number, fee, fee_wallet}})
   redis.call('HDEL', MONEY, number .. ' lease', number .. ' token', number .. ' verified', 'fee', 'fee_wallet')
   return {'completed', length, redis.call('HGETALL', RECORD),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}

@@ -3,7 +3,7 @@
 -- keys
 --   log record steps held(session) by_state deadlines ended epochs leases queued stats step_deadlines timers
 -- hook keys
---   journal legs money open_payments sums wallets
+--   journal legs life money open_payments sums wallets writers
 -- args
 --   id
 --   session
