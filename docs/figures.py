@@ -210,8 +210,8 @@ def _points() -> list[tuple[str, float, float]]:
     points.append(("`paid`: everything on one core", bound(cost), cost["per_second"]))
     if "cores" in rows:
         found = rows["cores"]["worker"]["median"]
-        with_load = bound(cost, web=2, work=4, cores=2, load=found["load_us"])
-        points.append(("`cores`: two web processes on two cores", with_load, found["per_second"]))
+        with_load = bound(cost, cores=2, load=found["load_us"])
+        points.append(("`cores`: the same processes on two cores", with_load, found["per_second"]))
     if "slow" in rows:
         found = rows["slow"]["plain"]["median"]
         open_bound = found["per_second"] / found["of_bound"]

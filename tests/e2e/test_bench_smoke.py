@@ -25,7 +25,7 @@ CONTENDERS = {
     "web": {"web", "work"},
     "serving": {"gevent", "gthread-8", "gthread-64"},
     "swarm": {"floor", "verify", "execute"},
-    "kernel": {"full-1", "full-8", "create-16"},
+    "kernel": {"full-1", "full-8", "full-8-two", "create-16"},
 }
 
 
