@@ -20,9 +20,10 @@ from worker.core.ids import is_id
 from worker.engine.listing import Filter
 from worker.engine.load import Load
 from worker.engine.record import Execution
+from worker.hiring.payment_match import expect_payment, signed_by_payer
 from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, signed_us, without_secret
 from worker.hiring.refusals import no_task, result_expired, tell_of_money
-from worker.hiring.service import Hiring, expect_payment, signed_by_payer
+from worker.hiring.service import Hiring
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.task import PaymentRequired, Task, TaskInput
 from worker.payments.facts import Facts

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract, ContractBook
-from worker.contracts.signatures import recover_digest
 from worker.contracts.terms import BEFORE_WORK, Listing, which_capability
 from worker.core.errors import BadRequest, Conflict, Problem, Unavailable
 from worker.core.states import Lane
@@ -21,6 +20,7 @@ from worker.hiring.claims import Claims, MadeClaim, context_of
 from worker.hiring.conditions import MayBePaid, PaymentConditions
 from worker.hiring.manifest import not_served
 from worker.hiring.own_calls import OwnCalls
+from worker.hiring.payment_match import expect_payment
 from worker.hiring.refusals import (
     no_contract,
     other_input,
@@ -38,9 +38,7 @@ from worker.payments.ledger import Ledger
 from worker.payments.settlement_lease import ClaimedPayment
 from worker.payments.settler import Settler
 from worker.store.scripts import Reply
-from worker.x402.networks import Network
-from worker.x402.offer import Offer, mismatch, signature_mismatch
-from worker.x402.typed_data import transfer_digest
+from worker.x402.offer import Offer
 from worker.x402.wire import PaymentPayload, payment_key, read_payment, read_payment_key, restore
 
 # A concurrent request may win between reading the record and the claim, once or twice.
@@ -386,32 +384,5 @@ class Hiring:
                 raise no_contract()
 
 
-def expect_payment(payment: PaymentPayload, offer: Offer, at_us: int, *, proven: bool = False) -> None:
-    """Answers 402 again unless the payment is what was offered and signed by its payer.
-
-    `proven`: the caller has found it to be `signed_by_payer`.
-    """
-    refusal = mismatch(payment, offer, at_us // 1_000_000)
-    if refusal is None and not proven:
-        refusal = signature_mismatch(payment, offer, _recover)
-    if refusal is not None:
-        raise PaymentRequired.mismatched(offer, refusal, payment)
-
-
-def signed_by_payer(payment: PaymentPayload, network: Network) -> bool:
-    """Whether a key proves the payer; only a facilitator can check a smart wallet's signature."""
-    try:
-        signer = _recover(transfer_digest(network.domain, payment.authorization), payment.signature_bytes)
-    except Problem:
-        return False
-    return signer.lower() == payment.authorization.payer.lower()
-
-
 def _pays(headers: Mapping[str, str]) -> bool:
     return "PAYMENT-SIGNATURE" in headers or "X-PAYMENT" in headers
-
-
-# The plain door checks a payment's signature before it reads the payer's budget and with the offer.
-@lru_cache(maxsize=128)
-def _recover(digest: bytes, signature: bytes) -> str:
-    return recover_digest(digest, signature)
