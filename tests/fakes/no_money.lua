@@ -6,6 +6,8 @@ local function money_may_begin() return true end
 
 local function money_known() return {} end
 
+local function money_leased() end
+
 local function money_settles() return false end
 
 local function money_ended() end

@@ -153,6 +153,20 @@ def test_store_with_replicas_grants_none(paid_door: PaidDoor) -> None:
     assert payment(paid_door, task.id).state is PaymentState.VERIFIED
 
 
+def test_store_that_forbids_to_ask_who_listens(paid_door: PaidDoor) -> None:
+    """The work is sealed as ever, and settled with a lease of its own."""
+    listens(paid_door)
+    deal = paid_door.deal()
+    task, taken = begun(paid_door, deal)
+    user = paid_door.parts.client.acl_whoami()
+    paid_door.parts.client.execute_command("ACL", "SETUSER", user, "-pubsub")
+    try:
+        assert paid_door.seal(taken) == "settling"
+    finally:
+        paid_door.parts.client.execute_command("ACL", "SETUSER", user, "+pubsub")
+    assert payment(paid_door, task.id).state is PaymentState.VERIFIED
+
+
 def test_request_that_has_gone_gives_the_lease_back(paid_door: PaidDoor) -> None:
     """The clock settles at once, and its call counts as the first."""
     listens(paid_door)

@@ -199,14 +199,16 @@ end
 -- what `finish` must know, and agent, start and version of the work.
 local function seal_work(id, at, by, outcome, work, correlation, grace, of)
   of.money = money_known()
+  local completed = outcome == 'completed'
+  local lease = completed and money_leased(at, of.asker, of.money)
   cancel_steps(id, at, 'execution ended', correlation)
   -- Names that we do not offer are not measured.
   if of.contract or of.version then
     observe('run', of.agent, at - tonumber(of.started), nil, 'mean_us ' .. of.agent, 'lane_us ' .. of.lane)
   end
   local sealed = {'sealed_by', by, 'output', work.output, 'result', work.result, 'error', work.error}
-  local settles, lease = false, nil
-  if outcome == 'completed' then settles, lease = money_settles(id, at, grace, of.money, of.asker) end
+  local settles, told
+  if completed then settles, told = money_settles(id, at, grace, of.money, lease) end
   if settles then
     redis.call('HSET', RECORD, 'phase', 'settling', 'terminal', work.payload, 'lease', '0', 'updated', whole(at),
       'sealed', whole(at), unpack(sealed))
@@ -214,7 +216,7 @@ local function seal_work(id, at, by, outcome, work, correlation, grace, of)
     redis.call('ZREM', DEADLINES, id)
     emit_after(of.event, at, 'execution.sealed', '{}')
     wake()
-    tell_both('settle', id, of.asker, lease)
+    tell_both('settle', id, of.asker, told)
     return 'settling'
   end
   finish(id, at, 'running', outcome, work.payload, correlation, work.condition, of, unpack(sealed))

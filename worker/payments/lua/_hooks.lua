@@ -41,33 +41,38 @@ end
 -- What the hooks of a seal and an end must know of the money.
 local function money_known() return redis.call('HMGET', MONEY, 'current', 'paid', 'fee', 'fee_wallet') end
 
--- Grants the lease of the first settlement call, as settle_begin.lua does, until `until_`: to the process whose request
--- waits for the work, if it listens and the work was so short that the request is still there. It knows the payment,
--- so it is told only the payment's number, the count of writes and the life. Not where a replica must have the lease
--- before it is used, because that process cannot wait for what another one has written.
+-- What a lease of the first settlement call, granted with the seal, must know; nil where there is none. It is for the
+-- process whose request waits for the work, if that process listens and the work was so short that the request is
+-- still there: what it does not know of its payment it is told. Not where a replica must have the lease before it is
+-- used, because that process cannot wait for what another one has written.
 local SHORT_WORK = 3e5
-local function lease_with_seal(id, at, until_, number, asker)
-  if not string.find(asker or '', ':settler:', 1, true) then return end
+local function money_leased(at, asker, money)
+  local number, paid = unpack(money)
+  if not number or paid or not string.find(asker or '', ':settler:', 1, true) then return end
   local state, verified, amount, again, calls = paid_with(number, 'state', 'verified', 'amount', 'again', 'calls')
-  if state ~= 'verified' or at - tonumber(verified) > SHORT_WORK or tonumber(again or 0) > at then return end
-  if redis.call('PUBSUB', 'NUMSUB', asker)[2] == 0 then return end
+  if state ~= 'verified' or at - tonumber(verified or 0) > SHORT_WORK or tonumber(again or 0) > at then return end
+  -- A store may forbid this.
+  local listeners = redis.pcall('PUBSUB', 'NUMSUB', asker)
+  if listeners.err or listeners[2] == 0 then return end
   local known, replicated = look_at_life(at)
   if replicated == '1' then return end
-  redis.call('HSET', MONEY, number .. ' state', 'settling', number .. ' lease', until_, number .. ' token', 'seal',
-    number .. ' calls', whole((calls or 0) + 1))
-  redis.call('RPUSH', JOURNAL, journal_line(id, at, 'settling', number, amount),
-    journal_line(id, at, 'settle_call', number, amount))
-  return table.concat({number, whole(redis.call('HINCRBY', LIFE, 'writes', 1)), known.life}, ' ')
+  return {amount = amount, calls = whole((calls or 0) + 1), life = known.life}
 end
 
 -- Whether a settlement still to come pays for the sealed work; the settler of a waiting request goes first, for up to
--- `grace` (us). And what the process that claimed the payment must know of its settlement lease, if it has one.
-local function money_settles(id, at, grace, money, asker)
+-- `grace` (us). With a lease, journals its call as settle_begin.lua does, and returns what its holder is told: the
+-- payment's number, the count of writes and the life.
+local function money_settles(id, at, grace, money, lease)
   local number, paid = unpack(money)
   if not number or paid then return false end
   local until_ = whole(at + tonumber(grace))
   redis.call('ZADD', OPEN_PAYMENTS, until_, id)
-  return true, lease_with_seal(id, at, until_, number, asker)
+  if not lease then return true end
+  redis.call('HSET', MONEY, number .. ' state', 'settling', number .. ' lease', until_, number .. ' token', 'seal',
+    number .. ' calls', lease.calls)
+  redis.call('RPUSH', JOURNAL, journal_line(id, at, 'settling', number, lease.amount),
+    journal_line(id, at, 'settle_call', number, lease.amount))
+  return true, table.concat({number, whole(redis.call('HINCRBY', LIFE, 'writes', 1)), lease.life}, ' ')
 end
 
 -- Applies the effects of an execution's end to its money.
