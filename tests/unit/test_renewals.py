@@ -28,7 +28,7 @@ def test_every_open_call_is_renewed_by_a_few_threads() -> None:
         eventually(lambda: len(first) >= 6, 30)
     # One renewal may have been under way when its call ended.
     assert len(second) <= ended + 1
-    assert len(threads) <= 4
+    assert len(threads) <= 8
 
 
 def test_a_failing_renewal_ends_no_other() -> None:

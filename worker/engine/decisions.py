@@ -29,7 +29,7 @@ class Decisions(Watch):
         self.began = float("inf")
         self._told: set[bytes] = set()
         # The number of the payment that this request has claimed, and the lease of its settlement call.
-        self._payment = b"%d" % payment
+        self._payment = payment
         self.lease = b""
 
     def take(self) -> set[bytes]:
@@ -43,10 +43,13 @@ class Decisions(Watch):
 
     def take_lease(self, lease: bytes) -> bool:
         """Whether the lease is of this request's own payment; nobody else may then use it."""
-        if lease.split(b" ", 1)[0] != self._payment:
+        if not self.claimed(_payment_of(lease)):
             return False
         self.lease = lease
         return True
+
+    def claimed(self, payment: int) -> bool:
+        return payment == self._payment
 
     def begin(self) -> None:
         if self.began < float("inf"):
@@ -59,16 +62,20 @@ class Decisions(Watch):
 class OwnChannel(Watch):
     """The channel of this process; passes each message on to the requests for the execution that it names.
 
-    Its name says that this process can take leases (payments/lua/_hooks.lua). `give_back` is called with
-    those whose request waits no longer.
+    `give_back` is called with leases whose request waits no longer.
     """
 
     def __init__(self, watcher: Watcher, prefix: str) -> None:
-        super().__init__(watcher, f"{prefix}:settler:{new_id()[-12:]}")
-        self.give_back: Callable[[str, bytes], None] = lambda id, lease: None
+        super().__init__(watcher, f"{prefix}:asker:{new_id()[-12:]}")
+        self.give_back: Callable[[str, int], None] = lambda id, payment: None
         self._requests: dict[str, set[Decisions]] = defaultdict(set)
         self._lock = threading.Lock()
         self._joined = self._confirmed = False
+
+    def waits(self, id: str, payment: int) -> bool:
+        """Whether the request that claimed this payment listens."""
+        with self._lock:
+            return self._confirmed and any(each.claimed(payment) for each in self._requests.get(id, ()))
 
     def decisions(self, id: str, payment: int) -> Decisions:
         return Decisions(self, id, payment=payment)
@@ -95,7 +102,7 @@ class OwnChannel(Watch):
                 del self._requests[watch.channel]
             lease = watch.lease
         if lease:
-            self.give_back(watch.channel, lease)
+            self.give_back(watch.channel, _payment_of(lease))
 
     def hear(self, message: bytes) -> None:
         id, _, told = message.partition(b" ")
@@ -104,7 +111,7 @@ class OwnChannel(Watch):
             requests = list(self._requests.get(id.decode(), ()))
             taken = any(request.take_lease(lease) for request in requests if lease)
         if lease and not taken:
-            self.give_back(id.decode(), lease)
+            self.give_back(id.decode(), _payment_of(lease))
         for request in requests:
             request.hear(what)
 
@@ -114,3 +121,8 @@ class OwnChannel(Watch):
             requests = [each for some in self._requests.values() for each in some]
         for request in requests:
             request.begin()
+
+
+def _payment_of(lease: bytes) -> int:
+    """The number of the payment that a lease is for."""
+    return int(lease.split(b" ", 1)[0])

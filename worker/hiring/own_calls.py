@@ -50,10 +50,10 @@ class OwnCalls:
 
         self.spawn(run)
 
-    def settle(self, call: Callable[[], Reading | None]) -> bool:
-        """Starts the settlement of work that is done, unless it is under way; returns whether it did."""
+    def settle(self, call: Callable[[], Reading | None]) -> None:
+        """Starts the settlement of work that is done, unless it is under way."""
         if self.settling:
-            return False
+            return
         self.settling = self.settled_once = True
 
         def run() -> None:
@@ -64,7 +64,6 @@ class OwnCalls:
                 self.tell()
 
         self.spawn(run)
-        return True
 
 
 def _nobody() -> None:

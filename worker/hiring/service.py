@@ -320,7 +320,12 @@ class Hiring:
         calls = OwnCalls(self.spawn, ClaimedPayment(number, *claimed, payer, contract_ref))
         calls.verify(
             lambda: self.settler.verify(
-                made.id, number, claimed, queued=queued, before_record=calls.about_to_record
+                made.id,
+                number,
+                claimed,
+                queued=queued,
+                before_record=calls.about_to_record,
+                waited_for=lambda: self.tasks.waits(made.id, number),
             )
         )
         return calls

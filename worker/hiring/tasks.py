@@ -28,6 +28,8 @@ from worker.hiring.task import Task, TaskRecord
 from worker.hiring.waiting_requests import WaitingRequests
 from worker.payments.ledger import Ledger
 from worker.payments.ledger_reader import Reading
+from worker.payments.payment import PaymentState
+from worker.payments.settlement_lease import SEAL_TOKEN
 from worker.payments.settler import Settler
 from worker.store.outage import insist
 
@@ -140,6 +142,10 @@ class Tasks:
         with self._waiting.one_more(task.id) as waits:
             return self._follow(task, until, until_paid) if waits else task
 
+    def waits(self, id: str, payment: int) -> bool:
+        """Whether the request that claimed this payment waits in this process."""
+        return self.executions.own_channel.waits(id, payment)
+
     def events(self, id: str, after: int) -> Iterator[list[Event]]:
         """The task's events for its seeker; content is held back until it is paid for."""
         sealed = not opens_early(self.executions.get(id))
@@ -177,24 +183,37 @@ class Tasks:
         patience = max(0.0, until - time.monotonic())
         now = insist(lambda: self.read(task.contract, task.id), "hire.wait", patience=patience)
         if now.execution.phase is Phase.SETTLING and not calls.settled_once:
-            calls.settle(lambda: self.settler.settle(task.id))
+            number = _leased(now, calls)
+            if number:
+                calls.settle(lambda: self.settler.settle_unheard(task.id, number))
+            else:
+                calls.settle(lambda: self.settler.settle(task.id))
         return replace(now, paid_already=task.paid_already)
 
     def _hear(self, task: Task, calls: OwnCalls, decisions: Decisions, *, timed_out: bool) -> None:
         told, lease = decisions.take(), decisions.lease
-        if lease and calls.payment is not None:
+        if lease and calls.payment is not None and not calls.settled_once:
             decisions.lease = b""
-            call = partial(self.settler.settle_sealed, task.id, calls.payment, lease, calls.began_after)
-            if not calls.settle(call):
-                self._give_back(task.id, lease)
+            calls.settle(
+                partial(self.settler.settle_sealed, task.id, calls.payment, lease, calls.began_after)
+            )
         elif SETTLE in told:
             calls.settle(lambda: self.settler.settle(task.id))
         elif (LOOK in told or timed_out) and not calls.settling:
             # What this process settles itself comes with the answer.
             calls.look = True
 
-    def _give_back(self, id: str, lease: bytes) -> None:
-        self.spawn(lambda: self.settler.give_back(id, lease))
+    def _give_back(self, id: str, payment: int) -> None:
+        self.spawn(lambda: self.settler.give_back(id, payment))
+
+
+def _leased(task: Task, calls: OwnCalls) -> int:
+    """The number of the payment that this request has claimed, if its lease came with the seal; else 0."""
+    payment = task.money.payment()
+    if payment is None or calls.payment is None or payment.number != calls.payment.number:
+        return 0
+    leased = payment.state is PaymentState.SETTLING and payment.holder == SEAL_TOKEN
+    return payment.number if leased else 0
 
 
 def _is_enough(task: Task, until_paid: bool) -> bool:

@@ -185,15 +185,16 @@ class Ledger(LedgerReader):
         """Moves an execution that these commands append to a list of waiting work to its proper place."""
         self._scripts.send_together(*append, self._scripts.call("order_queue", id=id, waiting_list=waiting))
 
-    def verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
-        reply = self._scripts.run(VERIFIED, id=id, number=number)
+    def verified(self, id: str, number: int, *, waits: bool = False) -> tuple[VerifiedAnswer, str]:
+        """`waits`: the request that claimed it waits in this process."""
+        reply = self._scripts.run(VERIFIED, id=id, number=number, waits="1" if waits else "")
         return reply.answer, reply.text()
 
     def verified_in_queue(
-        self, id: str, number: int, waiting: str, *append: tuple[Word, ...]
+        self, id: str, number: int, waiting: str, *append: tuple[Word, ...], waits: bool
     ) -> tuple[VerifiedAnswer, str]:
         """The same, and `order_queue`, in one round trip. The clock finds work whose message is lost."""
-        verified = self._scripts.call(VERIFIED.name, id=id, number=number)
+        verified = self._scripts.call(VERIFIED.name, id=id, number=number, waits="1" if waits else "")
         order = self._scripts.call("order_queue", id=id, waiting_list=waiting)
         recorded, *queued = self._scripts.send_each(verified, *append, order)
         for error in queued:
@@ -241,7 +242,7 @@ class Ledger(LedgerReader):
             payload=payload,
             requirements=requirements,
             payer=payer.decode(),
-            renew_at=renewed_before(asked_at, SETTLE_LEASE_US),
+            renew_at=renewed_before(asked_at),
             earlier_unknown=unknown == b"1",
             may_have_landed=maybe == b"1",
             refusal=refusal.decode(),

@@ -18,9 +18,11 @@ class OrderedQueue:
         """Appends the execution and moves it to its place; if the move fails, it only waits longer."""
         self._queue.push(id, lambda commands: self._ledger.order_queue(id, self._queue.key, *commands))
 
-    def push_verified(self, id: str, number: int) -> tuple[VerifiedAnswer, str]:
+    def push_verified(self, id: str, number: int, *, waits: bool) -> tuple[VerifiedAnswer, str]:
         """Records that a payment for work in this queue was verified, and appends the execution.
 
         If the record says that it need not wait, who takes the message finds that out.
         """
-        return self._ledger.verified_in_queue(id, number, self._queue.key, *self._queue.message(id))
+        return self._ledger.verified_in_queue(
+            id, number, self._queue.key, *self._queue.message(id), waits=waits
+        )

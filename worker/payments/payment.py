@@ -48,6 +48,8 @@ class Payment:
     code: str = ""
     how: str = ""
     calls: int = 0
+    # Who holds the lease of its settlement call, or held the last one.
+    holder: str = ""
     claimed: int = 0
     settled: int = 0
     proof: str = ""
@@ -77,6 +79,7 @@ class Payment:
             code=get("code"),
             how=get("how"),
             calls=int(get("calls", "0")),
+            holder=get("token"),
             claimed=int(get("claimed", "0")),
             settled=int(get("settled", "0")),
             proof=get("proof"),

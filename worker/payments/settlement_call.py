@@ -1,5 +1,7 @@
 """Keeps leases renewed during facilitator calls: a few threads for all calls of the process.
 
+What fails is tried again with the next tick, because a lease may end soon.
+
 A renewal that waits for the store must delay no other: a lease that ends while its call is open lets the
 clock make the call again, and from then on no refusal of that payment is believed.
 """
@@ -17,8 +19,8 @@ from worker.store.outage import note
 
 # How often the thread looks for renewals that are due.
 _TICK_S = 0.2
-# Threads that renew.
-_RENEWERS = 4
+# Threads that renew. A short lease must not wait for many others.
+_RENEWERS = 8
 
 
 @dataclass(eq=False)
@@ -86,6 +88,7 @@ class Renewals:
             renewal.renew()
         except Exception as error:  # the thread renews for others, too
             note(error, "payment.renew")
+            renewal.due = min(renewal.due, time.monotonic() + _TICK_S)
         finally:
             renewal.under_way = False
 

@@ -13,9 +13,9 @@ SETTLE_LEASE_US = 5 * SECOND_US
 SEAL_TOKEN = "seal"
 
 
-def renewed_before(granted_after: float, lease_us: int) -> float:
-    """When (monotonic) a lease must be renewed that was granted after that moment, for so long."""
-    return granted_after + lease_us / 3e6
+def renewed_before(granted_after: float) -> float:
+    """When (monotonic) a lease must be renewed that was granted after that moment."""
+    return granted_after + SETTLE_LEASE_US / 3e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,6 @@ class SettlementLease:
             payload=payment.payload.encode(),
             requirements=payment.requirements.encode(),
             payer=payment.payer.lower(),
-            renew_at=renewed_before(sealed_after, SETTLE_GRACE_US),
+            renew_at=sealed_after + SETTLE_GRACE_US / 5e6,
             contract_ref=payment.contract_ref,
         )

@@ -10,13 +10,14 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 import structlog
 
 from worker.core.errors import Problem
 from worker.core.ids import new_id
-from worker.engine.transitions import ExecutionStore
+from worker.engine.transitions import SETTLE_GRACE_US, ExecutionStore
 from worker.files.store import Files
 from worker.payments.answers import VerifiedAnswer
 from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
@@ -46,6 +47,12 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
+class RecordVerified(Protocol):
+    """Records that a payment is verified, and queues its work."""
+
+    def __call__(self, id: str, number: int, *, waits: bool) -> tuple[VerifiedAnswer, str]: ...
+
+
 class Settler:
     """Acts on one execution's money at a time; every step is a script that checks first."""
 
@@ -57,7 +64,7 @@ class Settler:
         *,
         sign: Sign,
         push: Callable[[str], None],
-        push_verified: Callable[[str, int], tuple[VerifiedAnswer, str]] | None = None,
+        push_verified: RecordVerified | None = None,
         resource_url: str,
         chain: ChainEvidence | None = None,
         presume: bool = True,
@@ -97,11 +104,13 @@ class Settler:
         *,
         queued: bool = False,
         before_record: Callable[[], None] = lambda: None,
+        waited_for: Callable[[], bool] = lambda: False,
     ) -> str:
         """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'.
 
         `claimed`: payload and requirements as the caller has just stored them. `queued`: its work waits in
-        the queue once it is verified. `before_record` is called when the facilitator has answered.
+        the queue once it is verified. `before_record` is called when the facilitator has answered, and
+        `waited_for` then tells whether the request that claimed it waits here.
         """
         payload, requirements = claimed or self._ledger.payload(id, number)
         self.checkpoint("before_verify")
@@ -111,7 +120,9 @@ class Settler:
         before_record()
         if isinstance(verdict, Valid):
             push_verified = self._push_verified if queued else None
-            status, lane = self._insist(lambda: (push_verified or self._ledger.verified)(id, number))
+            record = push_verified or self._ledger.verified
+            waits = waited_for()
+            status, lane = self._insist(lambda: record(id, number, waits=waits))
             self.checkpoint("after_verified")
             if push_verified is None:
                 self._queued(id, status, lane)
@@ -181,10 +192,15 @@ class Settler:
         self.checkpoint("before_settle_begin")
         return self._call(id, self._ledger.lease_with_seal(payment, told, sealed_after))
 
-    def give_back(self, id: str, told: bytes) -> None:
-        """Leaves a settlement whose lease came with the seal to the clock."""
-        number = int(told.split(b" ", 1)[0])
-        self._ledger.settle_back(id, number, SEAL_TOKEN, pause_us=0)
+    def settle_unheard(self, id: str, number: int) -> Reading | None:
+        """Settles where the lease came with the seal to this process, which has not heard of it yet."""
+        self.give_back(id, number)
+        return self.settle(id)
+
+    def give_back(self, id: str, number: int) -> None:
+        """Leaves a settlement whose lease came with the seal to whoever asks for it next."""
+        back = partial(self._ledger.settle_back, id, number, SEAL_TOKEN, pause_us=0)
+        insist(back, "payment", patience=SETTLE_GRACE_US / 1e6)
 
     def _call(self, id: str, lease: SettlementLease) -> Reading | None:
         self.checkpoint("after_settle_begin")
@@ -370,7 +386,7 @@ class Settler:
             return self._ledger.settle_renew(id, lease.number, lease.token)
 
         def held() -> bool:
-            return time.monotonic() < lease.renew_at or renew()
+            return time.monotonic() < lease.renew_at or self._insist(renew)
 
         with renewing(renew, SETTLE_LEASE_US / 3e6, lease.renew_at):
             yield held

@@ -181,6 +181,7 @@ MONEY: Fields = (
     ("{n} calls", "settle calls so far"),
     ("{n} lease", "until when one caller may make a settle call"),
     ("{n} token", "that caller"),
+    ("{n} waits", "1 when its request waited for the work where it was claimed"),
     ("{n} again", "when the call is made again"),
     ("{n} hooks", "webhooks that came with the payment"),
     ("{n} refunded", "atomic units that went back"),

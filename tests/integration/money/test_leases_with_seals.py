@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
+import redis
 
 from tests.engine import in_thread
 from tests.fakes.paid_door import Deal, PaidDoor
@@ -18,6 +19,7 @@ from tests.waiting import eventually
 from worker.core.ids import new_id
 from worker.engine.record import Execution
 from worker.hiring.task import Task
+from worker.payments.ledger import Ledger
 from worker.payments.payment import Payment, PaymentState
 
 BODY = {"do": "ok"}
@@ -49,8 +51,9 @@ def begun(paid_door: PaidDoor, deal: Deal) -> tuple[Task, Execution]:
 
 
 def verified(paid_door: PaidDoor, id: str, *, ago_us: int) -> None:
-    """The payment was verified so long ago, however slow this machine is."""
-    paid_door.parts.client.hset(paid_door.parts.keys.money(id), "1 verified", paid_door.now() - ago_us)
+    """While its request waited, the payment was verified so long ago, however slow this machine is."""
+    facts = {"1 verified": paid_door.now() - ago_us, "1 waits": "1"}
+    paid_door.parts.client.hset(paid_door.parts.keys.money(id), mapping=facts)
 
 
 @contextmanager
@@ -125,22 +128,29 @@ def test_nobody_listens(paid_door: PaidDoor) -> None:
     assert paid_door.execution(task.id).state == "completed" and deal.moved() == deal.price
 
 
-def test_process_of_an_older_release_gets_none(paid_door: PaidDoor) -> None:
-    """The name of its channel tells that it would not understand."""
+def test_request_that_does_not_wait_gets_none(paid_door: PaidDoor) -> None:
+    """What no request waits for when its payment is verified is settled by the clock, as ever."""
+    listens(paid_door)
+    deal = paid_door.deal()
+    task = deal.execute(BODY, deal.payment())
+    assert paid_door.step()
+    taken = paid_door.take(task.id)
+    assert taken is not None and paid_door.seal(taken) == "settling"
+    assert payment(paid_door, task.id).state is PaymentState.VERIFIED
+
+
+def test_request_that_waits_says_so(paid_door: PaidDoor) -> None:
+    """What records the verification tells that the request is there; what settles removes that again."""
     listens(paid_door)
     parts, deal = paid_door.parts, paid_door.deal()
-    task, taken = begun(paid_door, deal)
-    with parts.client.pubsub() as old, waiting(paid_door, task) as answers:
-        old.subscribe("w:asker:0123456789ab")
-        eventually(lambda: old.get_message(timeout=0.1), 30)
-        parts.client.hset(parts.keys.record(task.id), "asker", "w:asker:0123456789ab")
-        assert paid_door.seal(taken) == "settling"
-        eventually(
-            lambda: (old.get_message(timeout=0.1) or {}).get("data") == f"{task.id} settle".encode(), 30
-        )
-        assert payment(paid_door, task.id).state is PaymentState.VERIFIED
+    task = deal.execute(BODY, deal.payment())
+    with waiting(paid_door, task) as answers:
+        assert paid_door.step()
+        assert parts.client.hget(parts.keys.money(task.id), "1 waits") == b"1"
+        taken = paid_door.take(task.id)
+        assert taken is not None and paid_door.seal(taken) == "settling"
         steps_until(paid_door, answers)
-    assert deal.moved() == deal.price
+    assert not parts.client.hexists(parts.keys.money(task.id), "1 waits") and deal.moved() == deal.price
 
 
 def test_store_with_replicas_grants_none(paid_door: PaidDoor) -> None:
@@ -183,22 +193,83 @@ def test_request_that_has_gone_gives_the_lease_back(paid_door: PaidDoor) -> None
     assert found.calls == 1 and found.how == "facilitator"
 
 
-def test_settlement_under_way_gives_the_lease_back(paid_door: PaidDoor) -> None:
-    """A request that settles already, because it looked at the record, uses no second lease."""
+def test_lease_that_was_not_heard_of(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request finds its lease in the record, gives it back and settles; what it hears later is old."""
     listens(paid_door)
     deal = paid_door.deal()
     task, taken = begun(paid_door, deal)
-    assert task.calls is not None
-    task.calls.settling = True
+    own, late = paid_door.parts.executions.own_channel, list[bytes]()
+    hear = own.hear
+    monkeypatch.setattr(own, "hear", late.append)
+    paid_door.facilitator.before_settle = lambda: [hear(each) for each in late]
     with waiting(paid_door, task) as answers:
         assert paid_door.seal(taken) == "settling"
-        eventually(lambda: paid_door.beside, 30)
-        assert paid_door.step()
-        assert payment(paid_door, task.id).state is PaymentState.VERIFIED
-        task.calls.settling = False
-        paid_door.tick()
         steps_until(paid_door, answers)
-    assert len(paid_door.facilitator.settles) == 1 and deal.moved() == deal.price
+    assert late and answers[0].charged
+    found = payment(paid_door, task.id)
+    assert len(paid_door.facilitator.settles) == found.calls == 1 and deal.moved() == deal.price
+
+
+def test_another_request_goes_on_when_a_lease_is_given_back(paid_door: PaidDoor) -> None:
+    """One that waits elsewhere asked for the lease too early: it is told when it may."""
+    listens(paid_door)
+    deal = paid_door.deal()
+    task, taken = begun(paid_door, deal)
+    poll = paid_door.parts.tasks.find(deal.document["contract_id"], task.id)
+    answers: list[Task] = []
+    until = time.monotonic() + 30
+    with in_thread(lambda: answers.append(paid_door.parts.tasks.wait(poll, until))):
+        listeners, key = paid_door.parts.client.pubsub_numsub, paid_door.parts.keys.record(task.id)
+        eventually(lambda: dict(listeners(key))[key.encode()] == 1, 30)
+        verified(paid_door, task.id, ago_us=0)
+        assert paid_door.seal(taken) == "settling"
+        eventually(lambda: len(paid_door.beside) == 2, 30)
+        steps_until(paid_door, answers)
+    assert answers[0].charged and deal.moved() == deal.price
+
+
+def test_refusal_after_an_outage_is_believed(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is away for a moment when the lease is given back, or renewed before the call."""
+    listens(paid_door)
+    for name in ("settle_back", "settle_renew"):
+        deal, away = paid_door.deal(), [redis.ConnectionError("away")]
+        task, taken = begun(paid_door, deal)
+        assert task.calls is not None
+        task.calls.began_after = float("-inf")
+        work = getattr(Ledger, name)
+
+        def once(*args: Any, work: Any = work, away: list[Exception] = away, **named: Any) -> Any:
+            if away:
+                raise away.pop()
+            return work(*args, **named)
+
+        monkeypatch.setattr(Ledger, name, once)
+        paid_door.facilitator.planned["settle"].append("no")
+        with waiting(paid_door, task) if name == "settle_renew" else nullcontext():
+            assert paid_door.seal(taken) == "settling"
+            eventually(lambda: paid_door.beside, 30)
+            assert paid_door.step() and not away
+            paid_door.tick()
+            paid_door.tick()
+            assert paid_door.execution(task.id).phase == "payment_due"
+        assert deal.moved() == 0
+
+
+def test_lost_renewal_opens_no_second_call(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is tried again before the lease ends."""
+    listens(paid_door)
+    deal, away = paid_door.deal(), [redis.ConnectionError("away")] * 2
+    task, taken = begun(paid_door, deal)
+    renew = Ledger.settle_renew
+
+    def lost(*args: Any) -> bool:
+        if away:
+            raise away.pop()
+        return renew(*args)
+
+    monkeypatch.setattr(Ledger, "settle_renew", lost)
+    slowly_settled(paid_door, task, taken)
+    assert not away and deal.moved() == deal.price
 
 
 @pytest.mark.parametrize("point", ["before_settle_begin", "before_settle", "after_settle", "before_settled"])
@@ -262,7 +333,12 @@ def test_slow_facilitator_keeps_the_lease(paid_door: PaidDoor) -> None:
     """The first renewal comes before the short lease ends, so the clock makes no second call."""
     listens(paid_door)
     deal = paid_door.deal()
-    task, taken = begun(paid_door, deal)
+    slowly_settled(paid_door, *begun(paid_door, deal))
+    assert deal.moved() == deal.price
+
+
+def slowly_settled(paid_door: PaidDoor, task: Task, taken: Execution) -> None:
+    """The facilitator takes its time, and the clock looks all the while."""
     calling, answered = threading.Event(), threading.Event()
 
     def slow() -> None:
@@ -281,9 +357,7 @@ def test_slow_facilitator_keeps_the_lease(paid_door: PaidDoor) -> None:
                 time.sleep(0.05)
             answered.set()
         steps_until(paid_door, answers)
-    assert len(paid_door.facilitator.settles) == 1
-    found = payment(paid_door, task.id)
-    assert found.calls == 1 and deal.moved() == deal.price
+    assert len(paid_door.facilitator.settles) == payment(paid_door, task.id).calls == 1
 
 
 def test_refusal_is_believed(paid_door: PaidDoor) -> None:

@@ -42,15 +42,17 @@ end
 local function money_known() return redis.call('HMGET', MONEY, 'current', 'paid', 'fee', 'fee_wallet') end
 
 -- What a lease of the first settlement call, granted with the seal, must know; nil where there is none. It is for the
--- process whose request waits for the work, if that process listens and the work was so short that the request is
--- still there: what it does not know of its payment it is told. Not where a replica must have the lease before it is
--- used, because that process cannot wait for what another one has written.
+-- process whose request waited for the work when its payment was verified, if that process listens and the work was so
+-- short that the request is still there. Not where a replica must have the lease before it is used, because that
+-- process cannot wait for what another one has written.
 local SHORT_WORK = 3e5
 local function money_leased(at, asker, money)
   local number, paid = unpack(money)
-  if not number or paid or not string.find(asker or '', ':settler:', 1, true) then return end
-  local state, verified, amount, again, calls = paid_with(number, 'state', 'verified', 'amount', 'again', 'calls')
-  if state ~= 'verified' or at - tonumber(verified or 0) > SHORT_WORK or tonumber(again or 0) > at then return end
+  if not number or paid or not asker then return end
+  local state, waits, verified, amount, again, calls = paid_with(number, 'state', 'waits', 'verified', 'amount', 'again',
+    'calls')
+  if state ~= 'verified' or waits ~= '1' or tonumber(again or 0) > at then return end
+  if at - tonumber(verified or 0) > SHORT_WORK then return end
   -- A store may forbid this.
   local listeners = redis.pcall('PUBSUB', 'NUMSUB', asker)
   if listeners.err or listeners[2] == 0 then return end

@@ -1,4 +1,5 @@
--- Returns a settlement lease with which no call was made. The clock tries again soon.
+-- Returns a settlement lease with which no call was made. Without a pause, requests that wait are told to settle; else
+-- the clock tries again soon.
 --
 -- keys
 --   money record journal open_payments
@@ -20,4 +21,5 @@ end
 if not refusal then redis.call('HINCRBY', MONEY, number .. ' calls', -1) end
 redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' again', whole(at + tonumber(pause)))
 redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(pause)), id)
+if pause == '0' then tell('settle') end
 return 1

@@ -91,7 +91,8 @@ if sealed then
   local length = finish(id, at, execution, 'completed', terminal, nil, nil, {lane = lane, contract = contract_ref,
     created = created, asker = asker, asker_knows = claimant == '1', sealed = true, jobs = jobs, event = landed,
     money = {current, number, fee, fee_wallet}})
-  redis.call('HDEL', MONEY, number .. ' lease', number .. ' token', number .. ' verified', 'fee', 'fee_wallet')
+  redis.call('HDEL', MONEY, number .. ' lease', number .. ' token', number .. ' verified', number .. ' waits',
+    'fee', 'fee_wallet')
   return {'completed', length, redis.call('HGETALL', RECORD),
     without(MONEY, {[number .. ' payload'] = 1, [number .. ' requirements'] = 1})}
 end

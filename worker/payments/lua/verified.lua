@@ -6,6 +6,7 @@
 -- args
 --   id
 --   number
+--   waits   '1' where the request that claimed it waits in the process of the record's asker
 -- answers
 --   working   lane
 --   settling
@@ -17,7 +18,7 @@ local phase, lane, sealed, latency, ends_by, verified =
 local newcomers_now = redis.call('HGET', WALLETS, 'newcomers')
 if current ~= number or state ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
 local at = now()
-advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at))
+advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at), number .. ' waits', waits)
 redis.call('ZREM', VERIFYING, id)
 if entry then
   unpaid_release(entry)
