@@ -28,6 +28,7 @@ class OwnCalls:
     completed: Reading | None = field(default=None, init=False)
     settling: bool = field(default=False, init=False)
     settled_once: bool = field(default=False, init=False)
+    asked_again: bool = field(default=False, init=False)
     # Whether the record may show what nobody tells.
     look: bool = field(default=False, init=False)
 
@@ -51,8 +52,12 @@ class OwnCalls:
         self.spawn(run)
 
     def settle(self, call: Callable[[], Reading | None]) -> None:
-        """Starts the settlement of work that is done, unless it is under way."""
+        """Starts the settlement of work that is done, unless it is under way.
+
+        If that one ends without a result, because another caller was first, it is tried again.
+        """
         if self.settling:
+            self.asked_again = True
             return
         self.settling = self.settled_once = True
 
@@ -61,6 +66,7 @@ class OwnCalls:
                 self.completed = call()
             finally:
                 self.look, self.settling = self.completed is None, False
+                self.settled_once, self.asked_again = not self.asked_again, False
                 self.tell()
 
         self.spawn(run)

@@ -169,7 +169,7 @@ class Tasks:
                     may_have_missed, calls.look = False, True
                 over = time.monotonic() >= until
                 if over or calls.look:
-                    now = self._look(task, calls, until)
+                    now = self._look(task, calls, told, until)
                     if over or _is_enough(now, until_paid):
                         return now
                 left = until - time.monotonic()
@@ -177,12 +177,12 @@ class Tasks:
                 heard = told.wait(left if calls.settling else min(_LOOK_AGAIN, left))
                 self._hear(task, calls, told, timed_out=not heard)
 
-    def _look(self, task: Task, calls: OwnCalls, until: float) -> Task:
+    def _look(self, task: Task, calls: OwnCalls, told: Decisions, until: float) -> Task:
         """Reads the record, waiting out a short outage of the store; settles what nobody was told of."""
         calls.look = False
         patience = max(0.0, until - time.monotonic())
         now = insist(lambda: self.read(task.contract, task.id), "hire.wait", patience=patience)
-        if now.execution.phase is Phase.SETTLING and not calls.settled_once:
+        if now.execution.phase is Phase.SETTLING and not calls.settled_once and not told.lease:
             number = _leased(now, calls)
             if number:
                 calls.settle(lambda: self.settler.settle_unheard(task.id, number))

@@ -1,6 +1,6 @@
 """Keeps leases renewed during facilitator calls: a few threads for all calls of the process.
 
-What fails is tried again with the next tick, because a lease may end soon.
+What an outage stopped is tried again with the next tick, because a lease may end soon.
 
 A renewal that waits for the store must delay no other: a lease that ends while its call is open lets the
 clock make the call again, and from then on no refusal of that payment is believed.
@@ -87,8 +87,8 @@ class Renewals:
         try:
             renewal.renew()
         except Exception as error:  # the thread renews for others, too
-            note(error, "payment.renew")
-            renewal.due = min(renewal.due, time.monotonic() + _TICK_S)
+            if note(error, "payment.renew"):
+                renewal.due = min(renewal.due, time.monotonic() + _TICK_S)
         finally:
             renewal.under_way = False
 

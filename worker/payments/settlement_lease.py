@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from worker.engine.transitions import SETTLE_GRACE_US
 from worker.payments.retry_delays import SECOND_US
 
 SETTLE_LEASE_US = 5 * SECOND_US
-# Who holds a lease that was granted with the seal (lua/_hooks.lua).
+# Who holds a lease that was granted with the seal (lua/_hooks.lua), and when it must be renewed. It is short:
+# a process that dies before it calls delays the settlement little.
 SEAL_TOKEN = "seal"
+SEAL_RENEW_S = 0.2
 
 
 def renewed_before(granted_after: float) -> float:
@@ -63,6 +64,6 @@ class SettlementLease:
             payload=payment.payload.encode(),
             requirements=payment.requirements.encode(),
             payer=payment.payer.lower(),
-            renew_at=sealed_after + SETTLE_GRACE_US / 5e6,
+            renew_at=sealed_after + SEAL_RENEW_S,
             contract_ref=payment.contract_ref,
         )

@@ -386,7 +386,9 @@ class Settler:
             return self._ledger.settle_renew(id, lease.number, lease.token)
 
         def held() -> bool:
-            return time.monotonic() < lease.renew_at or self._insist(renew)
+            if time.monotonic() < lease.renew_at:
+                return True
+            return insist(renew, "payment", patience=SETTLE_LEASE_US / 1e6)
 
         with renewing(renew, SETTLE_LEASE_US / 3e6, lease.renew_at):
             yield held

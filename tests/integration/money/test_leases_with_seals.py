@@ -274,7 +274,7 @@ def test_lost_renewal_opens_no_second_call(paid_door: PaidDoor, monkeypatch: pyt
 
 @pytest.mark.parametrize("point", ["before_settle_begin", "before_settle", "after_settle", "before_settled"])
 def test_process_that_dies_with_the_lease(paid_door: PaidDoor, point: str) -> None:
-    """The clock makes the identical call after a second, and the contract is charged once."""
+    """The clock makes the identical call after two seconds, and the contract is charged once."""
     listens(paid_door)
     deal = paid_door.deal()
     task, taken = begun(paid_door, deal)
@@ -285,7 +285,7 @@ def test_process_that_dies_with_the_lease(paid_door: PaidDoor, point: str) -> No
         assert not paid_door.step()
         paid_door.tick()
         assert payment(paid_door, task.id).state is PaymentState.SETTLING, "the lease still holds"
-        paid_door.jump(1)
+        paid_door.jump(2)
         paid_door.tick()
         assert paid_door.execution(task.id).state == "completed"
         steps_until(paid_door, answers)
@@ -302,7 +302,7 @@ def test_lease_that_has_lapsed_makes_no_call(paid_door: PaidDoor) -> None:
     with waiting(paid_door, task) as answers:
         assert paid_door.seal(taken) == "settling"
         eventually(lambda: paid_door.beside, 30)
-        paid_door.jump(1)
+        paid_door.jump(2)
         paid_door.tick()
         assert paid_door.execution(task.id).state == "completed"
         steps_until(paid_door, answers)
@@ -326,7 +326,7 @@ def test_lease_of_unknown_age_is_renewed_first(paid_door: PaidDoor) -> None:
     with waiting(paid_door, task) as answers:
         assert paid_door.seal(taken) == "settling"
         steps_until(paid_door, answers)
-    assert 1 < held[0] <= 5 and deal.moved() == deal.price
+    assert 2 < held[0] <= 5 and deal.moved() == deal.price
 
 
 def test_slow_facilitator_keeps_the_lease(paid_door: PaidDoor) -> None:
@@ -351,7 +351,7 @@ def slowly_settled(paid_door: PaidDoor, task: Task, taken: Execution) -> None:
         eventually(lambda: paid_door.beside, 30)
         with in_thread(paid_door.step):
             assert calling.wait(30)
-            until = time.monotonic() + 2.5
+            until = time.monotonic() + 3.5
             while time.monotonic() < until:
                 assert paid_door.clock_settler.settle(task.id) is None
                 time.sleep(0.05)

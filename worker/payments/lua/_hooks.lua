@@ -46,6 +46,7 @@ local function money_known() return redis.call('HMGET', MONEY, 'current', 'paid'
 -- short that the request is still there. Not where a replica must have the lease before it is used, because that
 -- process cannot wait for what another one has written.
 local SHORT_WORK = 3e5
+local SEAL_LEASE = 2e6
 local function money_leased(at, asker, money)
   local number, paid = unpack(money)
   if not number or paid or not asker then return end
@@ -58,7 +59,7 @@ local function money_leased(at, asker, money)
   if listeners.err or listeners[2] == 0 then return end
   local known, replicated = look_at_life(at)
   if replicated == '1' then return end
-  return {amount = amount, calls = whole((calls or 0) + 1), life = known.life}
+  return {amount = amount, calls = whole((calls or 0) + 1), life = known.life, until_ = whole(at + SEAL_LEASE)}
 end
 
 -- Whether a settlement still to come pays for the sealed work; the settler of a waiting request goes first, for up to
@@ -67,10 +68,9 @@ end
 local function money_settles(id, at, grace, money, lease)
   local number, paid = unpack(money)
   if not number or paid then return false end
-  local until_ = whole(at + tonumber(grace))
-  redis.call('ZADD', OPEN_PAYMENTS, until_, id)
+  redis.call('ZADD', OPEN_PAYMENTS, lease and lease.until_ or whole(at + tonumber(grace)), id)
   if not lease then return true end
-  redis.call('HSET', MONEY, number .. ' state', 'settling', number .. ' lease', until_, number .. ' token', 'seal',
+  redis.call('HSET', MONEY, number .. ' state', 'settling', number .. ' lease', lease.until_, number .. ' token', 'seal',
     number .. ' calls', lease.calls)
   redis.call('RPUSH', JOURNAL, journal_line(id, at, 'settling', number, lease.amount),
     journal_line(id, at, 'settle_call', number, lease.amount))

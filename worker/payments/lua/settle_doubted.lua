@@ -23,6 +23,6 @@ local looks = redis.call('HINCRBY', MONEY, number .. ' looks', 1)
 local again = at + nth_delay(delay_list, looks)
 redis.call('HSET', MONEY, number .. ' unknown', '1', number .. ' cause', code)
 becomes_unknown(id, at, number, code)
-if holder == token then redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' again', whole(again)) end
+if holder == token then redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' token', '', number .. ' again', whole(again)) end
 redis.call('ZADD', OPEN_PAYMENTS, whole(again), id)
 return 'unknown'

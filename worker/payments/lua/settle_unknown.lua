@@ -21,6 +21,6 @@ redis.call('HSET', MONEY, number .. ' unknown', '1', number .. ' cause', cause)
 if maybe == '1' then redis.call('HSET', MONEY, number .. ' maybe', '1') end
 if tx ~= '' then redis.call('HSET', MONEY, number .. ' hash', tx) end
 becomes_unknown(id, at, number, cause)
-if holder == token then redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' again', whole(at + delay)) end
+if holder == token then redis.call('HSET', MONEY, number .. ' lease', '0', number .. ' token', '', number .. ' again', whole(at + delay)) end
 redis.call('ZADD', OPEN_PAYMENTS, whole(at + delay), id)
 return {'again', whole(delay)}
