@@ -29,6 +29,8 @@ class OwnCalls:
     settling: bool = field(default=False, init=False)
     settled_once: bool = field(default=False, init=False)
     asked_again: bool = field(default=False, init=False)
+    # Whether the lease that came with the seal was used or given back: nobody can tell afterwards which.
+    lease_used: bool = field(default=False, init=False)
     # Whether the record may show what nobody tells.
     look: bool = field(default=False, init=False)
 

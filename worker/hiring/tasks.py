@@ -185,6 +185,7 @@ class Tasks:
         if now.execution.phase is Phase.SETTLING and not calls.settled_once and not told.lease:
             number = _leased(now, calls)
             if number:
+                calls.lease_used = True
                 calls.settle(lambda: self.settler.settle_unheard(task.id, number))
             else:
                 calls.settle(lambda: self.settler.settle(task.id))
@@ -192,8 +193,8 @@ class Tasks:
 
     def _hear(self, task: Task, calls: OwnCalls, decisions: Decisions, *, timed_out: bool) -> None:
         told, lease = decisions.take(), decisions.lease
-        if lease and calls.payment is not None and not calls.settled_once:
-            decisions.lease = b""
+        if lease and calls.payment is not None and not (calls.lease_used or calls.settling):
+            decisions.lease, calls.lease_used = b"", True
             calls.settle(
                 partial(self.settler.settle_sealed, task.id, calls.payment, lease, calls.began_after)
             )
@@ -211,6 +212,8 @@ def _leased(task: Task, calls: OwnCalls) -> int:
     """The number of the payment that this request has claimed, if its lease came with the seal; else 0."""
     payment = task.money.payment()
     if payment is None or calls.payment is None or payment.number != calls.payment.number:
+        return 0
+    if calls.lease_used:
         return 0
     leased = payment.state is PaymentState.SETTLING and payment.holder == SEAL_TOKEN
     return payment.number if leased else 0

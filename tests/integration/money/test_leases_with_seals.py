@@ -210,6 +210,40 @@ def test_lease_that_was_not_heard_of(paid_door: PaidDoor, monkeypatch: pytest.Mo
     assert len(paid_door.facilitator.settles) == found.calls == 1 and deal.moved() == deal.price
 
 
+def test_lease_is_used_once(paid_door: PaidDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a call whose outcome could not be recorded, neither record nor message lends it again."""
+    listens(paid_door)
+    deal = paid_door.deal()
+    task, taken = begun(paid_door, deal)
+    own, channel_says = paid_door.parts.executions.own_channel, list[bytes]()
+    hear = own.hear
+
+    def noted(message: bytes) -> None:
+        channel_says.append(message)
+        hear(message)
+
+    monkeypatch.setattr(own, "hear", noted)
+
+    def told_again() -> None:
+        hear(f"{task.id} settle".encode())
+        hear(channel_says[0])
+
+    paid_door.facilitator.before_settle = told_again
+    with waiting(paid_door, task) as answers:
+        paid_door.crash_at = "before_settled"
+        assert paid_door.seal(taken) == "settling"
+        until = time.monotonic() + 1
+        while time.monotonic() < until:
+            paid_door.step()
+            time.sleep(0.01)
+        assert payment(paid_door, task.id).state is PaymentState.SETTLING
+        assert len(paid_door.facilitator.settles) == 1
+        paid_door.jump(2)
+        paid_door.tick()
+        steps_until(paid_door, answers)
+    assert deal.moved() == deal.price and set(paid_door.facilitator.settles) == {nonce_of(deal.payments[0])}
+
+
 def test_another_request_goes_on_when_a_lease_is_given_back(paid_door: PaidDoor) -> None:
     """One that waits elsewhere asked for the lease too early: it is told when it may."""
     listens(paid_door)
