@@ -390,7 +390,9 @@ class Settler:
                 return True
             return insist(renew, "payment", patience=SETTLE_LEASE_US / 1e6)
 
-        with renewing(renew, SETTLE_LEASE_US / 3e6, lease.renew_at):
+        # A lease whose time for that has come is renewed by `held`, before the call.
+        first = lease.renew_at if time.monotonic() < lease.renew_at else None
+        with renewing(renew, SETTLE_LEASE_US / 3e6, first):
             yield held
 
     def _insist(self, write: Callable[[], T]) -> T:
