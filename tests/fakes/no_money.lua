@@ -1,5 +1,7 @@
 -- Hooks of an engine without payments: nothing is sold, so they do nothing.
 
+local function money_of() end
+
 local function money_before() return {} end
 
 local function money_may_begin() return true end

@@ -44,6 +44,9 @@ class RestrictedScripts(Scripts):
         return [self.send(call) for call in calls]
 
     def open(self, keys: Sequence[str]) -> None:
-        """Permits the user these keys and no others."""
-        rules = ["resetkeys", *(f"~{key}" for key in keys)]
+        """Permits the user these keys and no others.
+
+        Of a name that lacks its id, which only the store knows, those of all ids.
+        """
+        rules = ["resetkeys", *(f"~{key}*" if key.endswith(":") else f"~{key}" for key in keys)]
         self._admin.execute_command("ACL", "SETUSER", "fenced", *rules)

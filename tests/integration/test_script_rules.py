@@ -19,7 +19,7 @@ from worker.core.ids import new_id
 from worker.core.states import Lane
 from worker.engine import events as limits
 from worker.engine import transitions
-from worker.engine.answers import TAKE_NEXT, StepBeginAnswer
+from worker.engine.answers import TAKE_HANDED, TAKE_NEXT, StepBeginAnswer
 from worker.engine.transitions import ExecutionStore
 from worker.files.store import DiskFiles
 from worker.payments.money_store import HOOKS
@@ -83,6 +83,8 @@ def test_scripts_touch_only_declared_keys(fenced: Engine) -> None:
     store.requeue(id, 1, "handed_back")
     take_next(fenced, fenced.new(lane=Lane.EXPRESS))
     take_next(fenced, new_id())
+    fenced.client.lpush(fenced.keys.handed("s2"), fenced.new())
+    take_handed(fenced)
     store.requeue(fenced.running(attempts=1).id, 1, "process_lost", crashed=ERROR)
     store.requeue(fenced.running().id, 1, "transient", delay_us=SECOND)
     fenced.take(id)
@@ -122,11 +124,16 @@ def take_next(engine: Engine, id: str) -> None:
     engine.store.scripts.run(TAKE_NEXT, id=id, lease=LEASE, worker="w1", session="s", instead="1", waits="")
 
 
+def take_handed(engine: Engine) -> None:
+    engine.store.scripts.run(TAKE_HANDED, id="", lease=LEASE, worker="w1", session="s2", before="s1")
+
+
 Act = Callable[[Engine, str, Any], object]
 ACTS: dict[str, tuple[str, Act]] = {
     "create": ("none", lambda e, id, _: e.new(id=id, labels={"a": "b"}, scope="s", key="k")),
     "take": ("pending", lambda e, id, _: e.take(id)),
     "take_next": ("express", lambda e, id, _: take_next(e, id)),
+    "take_handed": ("handed", lambda e, *_: take_handed(e)),
     "hint": ("pending", lambda e, id, _: e.store.hint(id)),
     "renew": ("running", lambda e, id, _: e.store.renew(id, 1, LEASE)),
     "append": ("running", lambda e, id, _: e.store.append(id, 1, 1, [("x", b"{}")], {"message": "m"})),
@@ -158,7 +165,9 @@ def _prepare(engine: Engine, state: str) -> str:
     lane = Lane.EXPRESS if state == "express" else Lane.QUEUE
     timeout = -1 if state == "old" else HOUR
     id = engine.new(labels={"a": "b"}, scope="s", key="k", lane=lane, timeout_us=timeout)
-    if state in ("pending", "express", "old"):
+    if state == "handed":
+        engine.client.lpush(engine.keys.handed("s2"), id)
+    if state in ("pending", "express", "old", "handed"):
         return id
     execution = engine.take(id)
     if state == "stepping":
@@ -201,10 +210,11 @@ def test_wrong_key_type_stops_a_script_before_it_writes(engine: Engine, name: st
         engine.client.flushall()
         id = _prepare(engine, state)
         key = _keys_of(engine, name, act, id)[number]
+        key += id if key.endswith(":") else ""
         found = engine.store.get(id)
         engine.client.delete(key)
         lists = (engine.keys.express, engine.keys.log(id), engine.keys.ledger(id), engine.keys.journal)
-        if key in lists:
+        if key in lists or key.startswith(engine.keys.handed("")):
             engine.client.hset(key, "spoilt", "1")
         else:
             engine.client.rpush(key, "spoilt")

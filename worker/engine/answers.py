@@ -99,6 +99,11 @@ class TakeAnswer(StrEnum):
     GONE = "gone"
 
 
+class TakeHandedAnswer(StrEnum):
+    TAKEN = "taken"
+    GONE = "gone"
+
+
 class TakeNextAnswer(StrEnum):
     TAKEN = "taken"
     LAST = "last"
@@ -119,4 +124,5 @@ STEP_BEGIN = Script("step_begin", StepBeginAnswer)
 STEP_END = Script("step_end", StepEndAnswer)
 STEP_EXPIRE = Script("step_expire", StepExpireAnswer)
 TAKE = Script("take", TakeAnswer)
+TAKE_HANDED = Script("take_handed", TakeHandedAnswer)
 TAKE_NEXT = Script("take_next", TakeNextAnswer)

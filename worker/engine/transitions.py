@@ -212,7 +212,15 @@ class ExecutionStore(ExecutionReader):
         return reply.answer, reply.text()
 
     def hand_back_of(self, id: str, session: str) -> None:
-        """Hands back the lease that was granted under this session, if it was, and is held."""
+        """Hands back the lease that was granted under this session, if it was, and is held.
+
+        Without an id, of the execution that a waiting process was handed under the session.
+        """
+        if not id:
+            handed = self.client.lindex(self.keys.handed(session), 0)
+            if handed is None:
+                return
+            id = as_bytes(handed).decode()
         # No more of the record is read: what is spoiled in it must not stop the caller.
         state, fence, of = self.client.hmget(self.keys.record(id), ["state", "fence", "session"])
         if state == State.RUNNING.encode() and of == session.encode():

@@ -10,15 +10,23 @@ from typing import Any, NamedTuple
 
 import redis
 import structlog
+from redis.exceptions import NoScriptError
 
 from worker.core.ids import new_id
 from worker.engine import record
-from worker.engine.answers import SEAL, TAKE_NEXT, SealAnswer, TakeNextAnswer
+from worker.engine.answers import (
+    SEAL,
+    TAKE_HANDED,
+    TAKE_NEXT,
+    SealAnswer,
+    TakeHandedAnswer,
+    TakeNextAnswer,
+)
 from worker.engine.record import Execution
 from worker.engine.transitions import ExecutionStore
 from worker.queue.status_page import MOST_ASKED
 from worker.store.client import as_bytes
-from worker.store.commands import ask
+from worker.store.commands import ask, checked, one_connection, replies_in_turn
 from worker.store.link import Begun
 from worker.store.outage import is_outage, note
 from worker.store.scripts import ScriptCall, read_reply
@@ -65,6 +73,9 @@ class ExpressLane:
     has others, the seal of a run is sent at once and its answer is read with that of the last one. A lease
     whose process dies before its run begins is handed back by its parent, and one whose answer is lost by
     the process. An id that is lost with its process is found by the clock.
+
+    Where no work waits, the process waits for it, and the store grants the lease as soon as there is some:
+    the script that does so is sent with the command that waits.
     """
 
     def __init__(
@@ -87,6 +98,8 @@ class ExpressLane:
         self._begins_within = lease_us / 1e6 * _BEGINS_WITHIN
         # How many other runs this process may take before it knows which agents they are for.
         self.takes_ahead = takes_ahead
+        # Whether it may take whatever comes, unseen.
+        self.takes_any: Callable[[], bool] = lambda: True
         # Tells the parent, which hands the leases back if this process dies before their runs begin.
         self._asks = asks
         # Called when leases wait in hand for the run under way.
@@ -94,8 +107,10 @@ class ExpressLane:
         # Held but while an empty lane is waited for: the keeper's thread hands leases back during a long run.
         self._lock = threading.RLock()
         self._next = ""
+        # Of the last wait.
+        self._session = ""
         self._hand: deque[_Lease] = deque()
-        # Of leases whose answer was lost: executions and sessions.
+        # Of leases whose answer was lost: executions and sessions. What was waited for has no name.
         self._unsure: list[tuple[str, str]] = []
         self._sent: deque[_SentSeal] = deque()
         self._seen: list[str] = []
@@ -132,16 +147,51 @@ class ExpressLane:
             return lease.execution, lease.at + int((now - lease.asked_at) * 1e6)
 
     def take(self) -> str:
-        """The next id, as soon as there is one; '' after some seconds without."""
+        """The next id, as soon as there is one; '' after some seconds without, or with a lease in hand."""
         with self._lock:
             self._confirm()
             self._resolve()
             id, self._next = self._next, ""
+        if not id and self.takes_any():
+            self._wait()
+            return ""
         if not id:
             found = ask(self._blocking, "BLPOP", self._key, _POP_SECONDS)
             id = "" if found is None else as_bytes(found[1]).decode()
         self._began = time.monotonic()
         return id
+
+    def _wait(self) -> None:
+        """Waits for work, which comes with its lease."""
+        session, before = new_id(), self._session
+        take = self._scripts.call(
+            TAKE_HANDED.name, id="", lease=self._lease_us, worker=self._worker, session=session, before=before
+        )
+        unseen = [("", session)]
+        self._asks(unseen)
+        self._session, self._unsure = session, unseen
+        handed = self._store.keys.handed(session)
+        wait = ("BLMOVE", self._key, handed, "LEFT", "LEFT", _POP_SECONDS)
+        with one_connection(self._blocking) as own:
+            replies = replies_in_turn(own, wait, take.words)
+        if isinstance(replies[1], NoScriptError):
+            replies[1] = self._scripts.send(take)
+        reply = read_reply(TAKE_HANDED, checked(replies)[1])
+        if reply.answer is TakeHandedAnswer.TAKEN:
+            # A lease on a record that cannot be read lapses, which costs an attempt.
+            self._keep(reply.values, time.monotonic())
+        self._unsure = []
+
+    def _keep(self, taken: Sequence[Any], asked_at: float) -> bool:
+        """Takes a lease in hand; False if the record cannot be read."""
+        try:
+            execution = record.decode(taken[1:])
+        except Exception as error:
+            note(error, "express")
+            return False
+        with self._lock:
+            self._hand.append(_Lease(execution, int(taken[0]), asked_at))
+        return True
 
     def seal(self, call: ScriptCall) -> Any:
         """Sends the script that ends a run; one that is tried again takes nothing else.
@@ -312,13 +362,9 @@ class ExpressLane:
             return None
         reply = read_reply(TAKE_NEXT, taken)
         if reply.answer is TakeNextAnswer.TAKEN:
-            try:
-                execution = record.decode(reply.values[1:])
-            except Exception as error:  # of one record; the others are in order
-                note(error, "express", execution_id=run[0])
+            if not self._keep(reply.values, asked_at):  # the others are in order
                 self._unsure.append(run)
                 return None
-            self._hand.append(_Lease(execution, int(reply.values[0]), asked_at))
         elif reply.answer is TakeNextAnswer.OTHER:
             self._next = reply.text()
         return reply.answer

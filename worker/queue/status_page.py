@@ -41,7 +41,10 @@ class CurrentRun:
 
 @dataclass(frozen=True, slots=True)
 class AskedRun:
-    """A run whose lease was asked for; if granted, under this session."""
+    """A run whose lease was asked for; if granted, under this session.
+
+    `execution_id` is '' where the process waited for whatever comes.
+    """
 
     execution_id: str
     session: str
@@ -65,9 +68,10 @@ class StatusPage:
         other = 2 if self._page[_CURRENT] == 1 else 1
         self._write(_RUNS[other], execution_id, fence, time.monotonic() + seconds)
         self._page[_CURRENT] = other
-        place = self._places.pop(execution_id, None)
-        if place is not None:
-            self._page[place : place + _CHECKSUM.size] = bytes(_CHECKSUM.size)
+        for asked in (execution_id, ""):
+            place = self._places.pop(asked, None)
+            if place is not None:
+                self._page[place : place + _CHECKSUM.size] = bytes(_CHECKSUM.size)
 
     def asks(self, runs: Sequence[tuple[str, str]]) -> None:
         """The process asks for the leases of its next runs, each an execution and a session."""

@@ -107,7 +107,7 @@ def _leave() -> NoReturn:
 
 def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     """Runs short work: ids straight from a list."""
-    lane.takes_ahead = leaving.takes_ahead
+    lane.takes_ahead, lane.takes_any = leaving.takes_ahead, runner.runs_all
 
     def step() -> None:
         _take(lane, runner, presence, leaving)
@@ -122,10 +122,10 @@ def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shut
 
 def _take(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
     presence.sign()
+    id = "" if lane.has_lease else lane.take()
     if lane.has_lease:
         leaving.ran(runner.run_leased(lane.leased))
         return
-    id = lane.take()
     if not id:
         return
     if runner.passes_on(id):

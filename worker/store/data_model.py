@@ -85,6 +85,13 @@ class Keys:
     express = Shared(
         "express", Type.LIST, "queue", _FOREVER, "the express lane: ids of short work, oldest first"
     )
+    handed = Each(
+        "handed:{session}",
+        Type.LIST,
+        "queue",
+        "until the process waits again, or for the time of a lease",
+        "the execution that a waiting process got from the express lane",
+    )
     timers = Shared(
         "timers", Type.ZSET, "engine", _FOREVER, "executions that the clock must look at, by time"
     )

@@ -13,6 +13,9 @@ local function verify_again(id, at, number, state, verified, payer, amount)
   return true
 end
 
+-- The money of an execution that only the store knows: the key's name lacks its id.
+local function money_of(id) MONEY = MONEY .. id end
+
 -- What money_may_begin() must know of the money.
 local function money_before()
   return {current_payment('valid_before', 'state', 'verified', 'payer', 'amount')}
