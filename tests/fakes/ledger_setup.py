@@ -20,8 +20,9 @@ from worker.engine.transitions import ExecutionStore
 from worker.payments.answers import ClaimAnswer
 from worker.payments.budget import Allowance
 from worker.payments.chain import ChainEvidence
+from worker.payments.claim import Claim
 from worker.payments.facilitator import Facilitator
-from worker.payments.ledger import Claim, Ledger
+from worker.payments.ledger import Ledger
 from worker.payments.money_store import HOOKS
 from worker.payments.settler import Settler
 from worker.store.data_model import Keys

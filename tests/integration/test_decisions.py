@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 import redis
 
 from tests.engine import Engine
@@ -108,3 +109,35 @@ def test_a_later_request_knows_from_when_it_hears(engine: Engine, client: redis.
         eventually(lambda: first.began < float("inf"), 30)
         with engine.executions.decisions(claimed(engine), 1) as second:
             assert second.began < float("inf")
+
+
+def test_what_was_told_before_a_request_listens_is_not_missed(
+    engine: Engine, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Work may end before the request that began it listens; it then looks, and no other request does."""
+    own = engine.executions.own_channel
+    with engine.executions.decisions(claimed(engine), 1) as first:
+        eventually(lambda: first.began < float("inf"), 30)
+        recorded_at = time.monotonic()
+        ended, other = claimed(engine), claimed(engine)
+        client.publish(own.channel, f"{ended} settle")
+        eventually(lambda: ended in own._unheard)
+        with engine.executions.decisions(ended, 1) as late, engine.executions.decisions(other, 1) as second:
+            assert late.began < recorded_at and second.began < recorded_at
+            assert late.take() == {LOOK} and second.take() == set()
+        # What is forgotten may have been of any request.
+        monkeypatch.setattr("worker.engine.decisions._MOST_UNHEARD", 1)
+        client.publish(own.channel, "nobody settle")
+        eventually(lambda: ended not in own._unheard)
+        with engine.executions.decisions(other, 1) as third:
+            assert third.began > recorded_at
+
+
+def test_a_restored_subscription_knows_nothing_of_what_was_told_before(engine: Engine) -> None:
+    own = engine.executions.own_channel
+    with engine.executions.decisions(claimed(engine), 1) as first:
+        eventually(lambda: first.began < float("inf"), 30)
+        recorded_at = time.monotonic()
+        own.begin()
+        with engine.executions.decisions(claimed(engine), 1) as late:
+            assert late.began > recorded_at

@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 
 from worker.core.ids import new_id
 from worker.engine.watch import Source, Watch, Watcher
 
 SETTLE, LOOK = b"settle", b"look"
+# Of so many executions it is remembered that something was told which nobody heard.
+_MOST_UNHEARD = 1_024
 
 
 class Decisions(Watch):
@@ -51,11 +53,12 @@ class Decisions(Watch):
     def claimed(self, payment: int) -> bool:
         return payment == self._payment
 
-    def begin(self) -> None:
+    def begin(self, since: float | None = None) -> None:
+        """`since`: from when on nothing is missed, if that was earlier."""
         if self.began < float("inf"):
             self._told.add(LOOK)
         else:
-            self.began = time.monotonic()
+            self.began = time.monotonic() if since is None else since
         self.wake()
 
 
@@ -70,12 +73,15 @@ class OwnChannel(Watch):
         self.give_back: Callable[[str, int], None] = lambda id, payment: None
         self._requests: dict[str, set[Decisions]] = defaultdict(set)
         self._lock = threading.Lock()
-        self._joined = self._confirmed = False
+        self._joined = self.confirmed = False
+        # Since this moment (monotonic) all was heard, but what was told of these executions.
+        self._since = float("inf")
+        self._unheard: OrderedDict[str, None] = OrderedDict()
 
     def waits(self, id: str, payment: int) -> bool:
         """Whether the request that claimed this payment listens."""
         with self._lock:
-            return self._confirmed and any(each.claimed(payment) for each in self._requests.get(id, ()))
+            return self.confirmed and any(each.claimed(payment) for each in self._requests.get(id, ()))
 
     def decisions(self, id: str, payment: int) -> Decisions:
         return Decisions(self, id, payment=payment)
@@ -86,11 +92,14 @@ class OwnChannel(Watch):
         with self._lock:
             self._requests[watch.channel].add(watch)
             join, self._joined = not self._joined, True
-            confirmed = self._confirmed
+            confirmed, since = self.confirmed, self._since
+            missed = watch.channel in self._unheard
         if join:
             self._source.add(self)
         if confirmed:
-            watch.begin()
+            watch.begin(since)
+        if missed:
+            watch.hear(LOOK)
 
     def drop(self, watch: Watch) -> None:
         if not isinstance(watch, Decisions):
@@ -109,15 +118,24 @@ class OwnChannel(Watch):
         what, _, lease = told.partition(b" ")
         with self._lock:
             requests = list(self._requests.get(id.decode(), ()))
+            if not requests:
+                self._miss(id.decode())
             taken = any(request.take_lease(lease) for request in requests if lease)
         if lease and not taken:
             self.give_back(id.decode(), _payment_of(lease))
         for request in requests:
             request.hear(what)
 
-    def begin(self) -> None:
+    def _miss(self, id: str) -> None:
+        self._unheard[id] = None
+        if len(self._unheard) > _MOST_UNHEARD:
+            self._unheard.popitem(last=False)
+            self._since = time.monotonic()
+
+    def begin(self, since: float | None = None) -> None:
         with self._lock:
-            self._confirmed = True
+            self.confirmed, self._since = True, time.monotonic()
+            self._unheard.clear()
             requests = [each for some in self._requests.values() for each in some]
         for request in requests:
             request.begin()

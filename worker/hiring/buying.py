@@ -20,14 +20,15 @@ from worker.core.ids import is_id
 from worker.engine.listing import Filter
 from worker.engine.load import Load
 from worker.engine.record import Execution
+from worker.hiring.checkout import request_waits
 from worker.hiring.payment_match import expect_payment, signed_by_payer
 from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, signed_us, without_secret
 from worker.hiring.refusals import no_task, result_expired, tell_of_money
 from worker.hiring.service import Hiring
 from worker.hiring.sign_ins import SignIns
 from worker.hiring.task import PaymentRequired, Task, TaskInput
+from worker.payments.claim import FAR_US
 from worker.payments.facts import Facts
-from worker.payments.ledger import FAR_US
 from worker.payments.payment import PaymentState
 from worker.x402.offer import Offer
 from worker.x402.sign_in import SIGN_IN_HEADER
@@ -273,7 +274,10 @@ class Buying:
             expect_payment(in_full, offer, load.at, proven=proven)
             conditions.check_hosts(hooks, webhook_url)
             stored = _as_stored(in_full, offer)
-            return self.hiring.claim(contract, capability, body, offer, stored, hooks, load)
+            waits = request_waits(headers)
+            return self.hiring.checkout.take(
+                contract, capability, body, offer, stored, hooks, load, waits=waits
+            )
         except PaymentRequired as refused:
             refused.offer = self._shown(capability, refused.offer, load)
             raise

@@ -23,8 +23,9 @@ from worker.files.store import Files
 from worker.hiring.task import TaskInput
 from worker.payments.answers import ClaimAnswer
 from worker.payments.budget import Allowance
+from worker.payments.claim import ANY_QUEUE, Claim
 from worker.payments.fees import split_fee
-from worker.payments.ledger import ANY_QUEUE, Claim, Ledger
+from worker.payments.ledger import Ledger
 from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
 from worker.store.scripts import Reply
 from worker.x402.offer import Offer
@@ -37,13 +38,32 @@ LOGGED_INPUT_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedClaim:
+    """A claim to make. `fields` of the record; `created` of the log; `before`: the input that it replaces."""
+
+    new: NewExecution
+    claim: Claim
+    fields: dict[str, Any]
+    created: bytes
+    before: bytes
+
+    @property
+    def input_ref(self) -> bytes:
+        return self.new.input_ref
+
+
+@dataclass(frozen=True, slots=True)
 class MadeClaim:
-    """The answer of claim.lua, and what was to be stored: payment and requirements as JSON."""
+    """The answer of claim.lua, and what was to be stored: payment and requirements as JSON.
+
+    `verified`: it is recorded, too, that the facilitator would settle the payment, and the work has begun.
+    """
 
     id: str
     reply: Reply[ClaimAnswer]
     payload: str
     requirements: str
+    verified: bool = False
 
 
 @dataclass(frozen=True)
@@ -56,7 +76,7 @@ class Claims:
     allowance: Allowance
     asker: str
 
-    def make(
+    def prepare(
         self,
         contract: Contract,
         capability: Capability,
@@ -67,8 +87,8 @@ class Claims:
         *,
         most_ahead: int = ANY_QUEUE,
         assumed_us: int | None = None,
-    ) -> MadeClaim:
-        """Makes the claim; the execution's id is valid if it succeeds."""
+    ) -> PreparedClaim:
+        """Everything that the claim stores; a long input is stored already."""
         before = self.ledger.input_ref(contract.execution) if contract.execution else b""
         input, input_ref = self.pack(body.value)
         new = NewExecution(
@@ -95,9 +115,21 @@ class Claims:
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
         created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
         claim = self._claim(contract, offer, payment, most_ahead, assumed_us)
-        reply = self.ledger.claim(new, claim, fields, created)
-        self.drop_unused(new.id, before, input_ref)
-        return MadeClaim(new.id, reply, claim.payload, claim.requirements)
+        return PreparedClaim(new, claim, fields, created, before)
+
+    def make(self, prepared: PreparedClaim, *, verified: bool = False, waits: bool = False) -> MadeClaim:
+        """Makes the claim; the execution's id is valid if it succeeds.
+
+        `verified`: its first payment is, and a request `waits` for it in this process.
+        """
+        new, claim, recorded = prepared.new, prepared.claim, False
+        parts = (new, claim, prepared.fields, prepared.created)
+        if verified:
+            reply, recorded = self.ledger.claim_verified(*parts, waits=waits)
+        else:
+            reply = self.ledger.claim(*parts)
+        self.drop_unused(new.id, prepared.before, new.input_ref)
+        return MadeClaim(new.id, reply, claim.payload, claim.requirements, recorded)
 
     def pack(self, value: Any) -> tuple[bytes, bytes]:
         """Returns an input as the record stores it: inline, or as a reference to a file."""
@@ -152,7 +184,7 @@ class Claims:
         )
 
     def _allowance(self, contract: Contract, payment: PaymentPayload) -> Allowance:
-        if contract.is_purchase and not _proves_payer(payment):
+        if contract.is_purchase and not proves_payer(payment):
             return self.allowance.of_unproven_payer()
         return self.allowance
 
@@ -202,13 +234,13 @@ def context_of(contract: Contract) -> bytes:
 
 def _labels(contract: Contract, payment: PaymentPayload) -> dict[str, str]:
     labels = {"door": contract.door, CONTRACT_LABEL: contract.ref}
-    if contract.is_purchase and _proves_payer(payment):
+    if contract.is_purchase and proves_payer(payment):
         # Only a wallet with a key can sign in for its list; nobody else may add entries.
         labels["payer"] = payment.authorization.payer
     return labels
 
 
-def _proves_payer(payment: PaymentPayload) -> bool:
+def proves_payer(payment: PaymentPayload) -> bool:
     """Whether a key signed it: 65 bytes were checked before the claim; a facilitator checks others."""
     return len(payment.signature_bytes) == 65
 
@@ -216,7 +248,7 @@ def _proves_payer(payment: PaymentPayload) -> bool:
 def _with_document(contract: Contract, payment: PaymentPayload) -> dict[str, Any]:
     """The purchase's own data, which the claim is the first to store."""
     # Under a signature that we cannot check, a stranger may name any wallet but not take its identifiers.
-    named = "payer" if _proves_payer(payment) else "unproven"
+    named = "payer" if proves_payer(payment) else "unproven"
     return {
         "document": contract.text,
         "drafted_us": contract.terms.created_at,

@@ -20,9 +20,9 @@ from worker.files.health import StorageHealth
 from worker.hiring.input_effort import BoundedChecks
 from worker.hiring.task import TaskInput
 from worker.payments.budget import UnpaidWorkBudget
+from worker.payments.claim import ANY_QUEUE, FAR_US
 from worker.payments.comparison import ComparisonMark
 from worker.payments.facts import Facts, FactsReader
-from worker.payments.ledger import ANY_QUEUE, FAR_US
 from worker.x402.networks import Network
 from worker.x402.offer import Offer
 from worker.x402.windows import (

@@ -10,36 +10,29 @@ from functools import partial
 from worker.capabilities.catalog import Catalog
 from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract, ContractBook
-from worker.contracts.terms import BEFORE_WORK, Listing, which_capability
-from worker.core.errors import BadRequest, Conflict, Problem, Unavailable
+from worker.contracts.terms import Listing, which_capability
+from worker.core.errors import BadRequest, Problem, Unavailable
 from worker.core.states import Lane
-from worker.delivery.webhooks import WebhookTarget
-from worker.engine.load import Load
-from worker.engine.service import lane_of
-from worker.hiring.claims import Claims, MadeClaim, context_of
+from worker.hiring.checkout import Checkout, request_waits
+from worker.hiring.claims import context_of
 from worker.hiring.conditions import MayBePaid, PaymentConditions
 from worker.hiring.manifest import not_served
-from worker.hiring.own_calls import OwnCalls
 from worker.hiring.payment_match import expect_payment
 from worker.hiring.refusals import (
     no_contract,
     other_input,
-    payment_used,
     result_expired,
     tell_of_money,
 )
 from worker.hiring.task import PaymentRequired, Task, TaskInput, too_many_payments
 from worker.hiring.tasks import Tasks
-from worker.payments.answers import ClaimAnswer, RepayAnswer, UnparkAnswer
-from worker.payments.budget import UnpaidWork
+from worker.payments.answers import RepayAnswer, UnparkAnswer
 from worker.payments.facts import Facts
 from worker.payments.found import FoundMoney
 from worker.payments.ledger import Ledger
-from worker.payments.settlement_lease import ClaimedPayment
 from worker.payments.settler import Settler
-from worker.store.scripts import Reply
 from worker.x402.offer import Offer
-from worker.x402.wire import PaymentPayload, payment_key, read_payment, read_payment_key, restore
+from worker.x402.wire import payment_key, read_payment, read_payment_key
 
 # A concurrent request may win between reading the record and the claim, once or twice.
 _TRIES = 3
@@ -55,11 +48,10 @@ class Hiring:
     ledger: Ledger
     settler: Settler
     conditions: PaymentConditions
-    claims: Claims
+    checkout: Checkout
     found: FoundMoney
     push: Callable[[str], None]
     listing: Callable[[], Listing]
-    spawn: Callable[[Callable[[], object]], None]
 
     def execute(
         self, contract_id: str, body: TaskInput, headers: Mapping[str, str], webhook_url: str | None = None
@@ -134,9 +126,9 @@ class Hiring:
                 offer = self.conditions.offer(contract, capability, load)
                 if self.ledger.repay(execution.id) is RepayAnswer.PAYMENT_DUE:
                     raise PaymentRequired(offer, "the authorization has expired")
-        blob, ref = self.claims.pack(body.value)
+        blob, ref = self.checkout.claims.pack(body.value)
         unparked, lane = self.ledger.unpark(execution.id, body.digest, blob, ref, context_of(contract))
-        self.claims.drop_unused(execution.id, execution.input_ref, ref)
+        self.checkout.claims.drop_unused(execution.id, execution.input_ref, ref)
         if unparked is UnparkAnswer.CONFLICT:
             raise other_input()
         if unparked is UnparkAnswer.QUEUED and lane == Lane.QUEUE:
@@ -240,7 +232,7 @@ class Hiring:
         if known is None and contract.found:
             self.conditions.check_input(capability, body)
             hooks = self.conditions.webhook_targets(contract, webhook_url, begun=True)
-            return self._claim_found(contract, capability, body, load, hooks, paying=_pays(headers))
+            return self.checkout.take_found(contract, capability, body, load, hooks, paying=_pays(headers))
         if known is not None and known.sealed:
             # The work is done; only the payment is missing.
             if not body.same_as(known.execution):
@@ -269,124 +261,13 @@ class Hiring:
         expect_payment(payment, offer, load.at)
         if known is None or not known.sealed:
             self.conditions.check_hosts(hooks, webhook_url)
-        return self.claim(contract, capability, body, offer, payment, hooks, load)
+        waits = request_waits(headers)
+        return self.checkout.take(contract, capability, body, offer, payment, hooks, load, waits=waits)
 
     def _has_landed(self, contract: Contract, offer: Offer, headers: Mapping[str, str]) -> bool:
         """Whether the request's payment was found on the chain; if so, binds it to this contract."""
         payment = read_payment(headers, offer.requirements())
         return payment is not None and self.found.take(contract, payment_key(payment))
-
-    # The claim
-
-    def claim(
-        self,
-        contract: Contract,
-        capability: Capability,
-        body: TaskInput,
-        offer: Offer,
-        payment: PaymentPayload,
-        hooks: list[WebhookTarget],
-        load: Load,
-    ) -> Task | None:
-        """Claims a payment that fits its offer; None if a concurrent request won."""
-        self.settler.checkpoint("before_claim")
-        most_ahead = self.conditions.most_ahead(contract, capability, load)
-        made = self.claims.make(
-            contract,
-            capability,
-            body,
-            offer,
-            payment,
-            hooks,
-            most_ahead=most_ahead,
-            assumed_us=load.at if load.assumed else None,
-        )
-        self.settler.checkpoint("after_claim")
-        if made.reply.answer is ClaimAnswer.CLAIMED:
-            # The clock handles a claim that no replica has yet.
-            self.book.learn(replace(contract, execution=made.id))
-            begins = contract.execution is None and contract.terms.settlement != BEFORE_WORK
-            queued = begins and lane_of(capability) is Lane.QUEUE
-            calls = None
-            if made.reply.values[1]:
-                calls = self._verify(made, payment.authorization.payer, contract.ref, queued=queued)
-            return self.tasks.begun(contract, capability, made.id, calls)
-        return self._not_claimed(made.reply, contract, offer)
-
-    def _verify(self, made: MadeClaim, payer: str, contract_ref: str, *, queued: bool) -> OwnCalls:
-        """Starts the verification, which outlives the request."""
-        claimed = made.payload, made.requirements
-        number = int(made.reply.text())
-        calls = OwnCalls(self.spawn, ClaimedPayment(number, *claimed, payer, contract_ref))
-        calls.verify(
-            lambda: self.settler.verify(
-                made.id,
-                number,
-                claimed,
-                queued=queued,
-                before_record=calls.about_to_record,
-                waited_for=lambda: self.tasks.waits(made.id, number),
-            )
-        )
-        return calls
-
-    def _claim_found(
-        self,
-        contract: Contract,
-        capability: Capability,
-        body: TaskInput,
-        load: Load,
-        hooks: list[WebhookTarget],
-        *,
-        paying: bool,
-    ) -> Task | None:
-        """Claims a payment found on the chain; only the input was missing."""
-        found = self.found.waiting_for(contract.ref)
-        if found is None:
-            return None
-        offer = self.conditions.offer(contract, capability, load, sealed=True)
-        made = self.claims.make(contract, capability, body, offer, restore(found.payload), hooks)
-        id, reply = made.id, made.reply
-        self.settler.checkpoint("after_claim_found")
-        if reply.answer is not ClaimAnswer.CLAIMED:
-            return self._not_claimed(reply, contract, offer)
-        self.settler.record_settled(id, int(reply.text()), found.transaction, "chain", found.payload)
-        return replace(self.tasks.read(contract, id), first=True, paid_already=paying)
-
-    def _not_claimed(self, reply: Reply[ClaimAnswer], contract: Contract, offer: Offer) -> Task | None:
-        """Raises why the claim failed; None if the record now has the answer."""
-        match reply.answer:
-            case ClaimAnswer.SAME:
-                # Same payment as before; if it failed, it is not tried again.
-                task = self.tasks.read(contract, reply.text())
-                if task.unpaid:
-                    raise task.refusal(offer)
-                return None
-            case ClaimAnswer.EXISTS | ClaimAnswer.PAYING | ClaimAnswer.CLAIMED:
-                return None
-            case ClaimAnswer.FOUND | ClaimAnswer.LATE:
-                return None
-            case ClaimAnswer.CONFLICT:
-                raise other_input()
-            case ClaimAnswer.HELD:
-                raise MayBePaid(int(reply.text()))
-            case ClaimAnswer.USED:
-                raise payment_used()
-            case ClaimAnswer.IDENTIFIER:
-                raise Conflict(
-                    "this payment-identifier was used with another payment", code="PAYMENT_IDENTIFIER_USED"
-                )
-            case ClaimAnswer.PAYMENTS:
-                raise too_many_payments()
-            case ClaimAnswer.BUDGET:
-                raise UnpaidWork.told(*reply.values)
-            case ClaimAnswer.BUSY:
-                # Concurrent claims took the room.
-                raise Unavailable(
-                    "more work waits than can be done in time", code="WORKER_BUSY", retry_after=15
-                )
-            case ClaimAnswer.UNSIGNED:
-                raise no_contract()
 
 
 def _pays(headers: Mapping[str, str]) -> bool:

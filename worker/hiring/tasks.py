@@ -142,6 +142,11 @@ class Tasks:
         with self._waiting.one_more(task.id) as waits:
             return self._follow(task, until, until_paid) if waits else task
 
+    @property
+    def listens(self) -> bool:
+        """Whether this process is told of the ends of work that it has claimed."""
+        return self.executions.own_channel.confirmed
+
     def waits(self, id: str, payment: int) -> bool:
         """Whether the request that claimed this payment waits in this process."""
         return self.executions.own_channel.waits(id, payment)

@@ -24,6 +24,7 @@ from worker.delivery.webhook_signatures import derive_private_key, public_key_te
 from worker.doors.limits import RequestLimits
 from worker.hiring.author_check import AuthorCheck
 from worker.hiring.buying import Buying
+from worker.hiring.checkout import Checkout
 from worker.hiring.claims import Claims
 from worker.hiring.conditions import PaymentConditions
 from worker.hiring.contracts import ContractService
@@ -112,6 +113,19 @@ class PaidParts(PublicParts):
             ledger=self.ledger,
             settler=self.settler,
             conditions=self.conditions,
+            checkout=self.checkout,
+            found=self.found,
+            push=self.queue.push,
+            listing=self.manifest.listing,
+        )
+
+    @cached_property
+    def checkout(self) -> Checkout:
+        return Checkout(
+            book=self.book,
+            tasks=self.tasks,
+            settler=self.settler,
+            conditions=self.conditions,
             claims=Claims(
                 self.ledger,
                 self.files,
@@ -120,8 +134,6 @@ class PaidParts(PublicParts):
                 self.executions.own_channel.channel,
             ),
             found=self.found,
-            push=self.queue.push,
-            listing=self.manifest.listing,
             spawn=self.spawn,
         )
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from worker.contracts.packed_document import pack_document
 from worker.engine.creation import NewExecution
@@ -33,10 +34,9 @@ from worker.payments.answers import (
     VerifiedAnswer,
     VerifyRefusedAnswer,
 )
-from worker.payments.budget import Allowance
+from worker.payments.claim import Claim
 from worker.payments.ledger_reader import LedgerReader, Reading
 from worker.payments.packed_payment import SentPayment, pack_response
-from worker.payments.payment import MOST_PAYMENTS, MOST_PAYMENTS_SEALED
 from worker.payments.retry_delays import RETRY_US, SECOND_US, spaced
 from worker.payments.safe_writes import SafeWrites
 from worker.payments.settlement_lease import (
@@ -50,58 +50,18 @@ from worker.store.commands import Word, checked
 from worker.store.data_version import PACKED, all_have
 from worker.store.money_fields import payment_field
 from worker.store.outage import note
-from worker.store.scripts import Arg, Reply, read_reply
+from worker.store.scripts import Arg, Reply, ScriptCall, read_reply
 
-# The clock repeats a verification that was not finished in this time.
-VERIFY_US = 20 * SECOND_US
 # Delay between a reported settlement and its audit against the chain.
 AUDIT_US = 5 * SECOND_US
 SEALED_WAITS_US = 24 * 3600 * SECOND_US
 # Delay before a lease that was given back, because no replica had it, is requested again.
 NO_REPLICA_US = SECOND_US
-FAR_US = 2**53
-ANY_QUEUE = 2**53
 # A payment was refused, which dropped the input, but it landed after all.
 _INPUT_DUE = (
     b'{"error":"the payment has arrived; please send the input again","code":"INVALID_INPUT",'
     b'"details":{},"retryable":true}'
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Everything that a claim binds together. JSON as text, times in microseconds."""
-
-    contract_ref: str
-    payment_key: str
-    identifier: str
-    payer: str
-    amount: int
-    payload: str
-    requirements: str
-    valid_before_s: int
-    mode: str
-    fee: int
-    fee_wallet: str
-    deadline_us: int
-    latency_us: int | None
-    allowance: Allowance
-    # When both parties had signed, and for how long after a claim its authorization may land.
-    signed_us: int = FAR_US
-    longest_us: int = 0
-    # Of the contract as the caller knows it.
-    document_hash: str = ""
-    # For a purchase, which is stored with its claim: document and time.
-    document: str = ""
-    drafted_us: int = 0
-    # Scope in which a payment-identifier is unique; by default the contract.
-    identifier_scope: str = ""
-    # How many executions may be ahead of it.
-    most_ahead: int = ANY_QUEUE
-    # The time of which the rest was assumed, if it was not read.
-    assumed_us: int | None = None
-    # Channel on which this process is told what its requests must do.
-    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,49 +94,39 @@ class Ledger(LedgerReader):
 
         `claimed` comes with the payment's number, and '1' when the claim may be relied on.
         """
-        replaceable: dict[str, Arg] = {"input": new.input, "input_ref": new.input_ref}
-        if "context" in fields:
-            replaceable["context"] = fields["context"]
-        apart = {*replaceable, "hooks"}
-        rest = {name: value for name, value in fields.items() if name not in apart}
-        pairs: list[Arg] = [part for pair in [*replaceable.items(), *rest.items()] for part in pair]
-        reply, replicated = self.safe.make(
-            CLAIM,
-            id=new.id,
-            indexes=self._indexes(new),
-            key=claim.payment_key,
-            payer=claim.payer.lower(),
-            amount=claim.amount,
-            payload=claim.payload,
-            requirements=claim.requirements,
-            valid_before=claim.valid_before_s,
-            identifier=claim.identifier,
-            identifier_scope=claim.identifier_scope or claim.contract_ref,
-            digest=new.digest,
-            lane=new.lane,
-            mode=claim.mode,
-            fee=claim.fee,
-            fee_wallet=claim.fee_wallet,
-            contract=claim.contract_ref,
-            deadline=claim.deadline_us,
-            verify_by=VERIFY_US,
-            allowance=str(claim.allowance),
-            created=payload,
-            hooks=fields.get("hooks", b""),
-            changeable=len(replaceable),
-            most_payments=MOST_PAYMENTS,
-            most_payments_sealed=MOST_PAYMENTS_SEALED,
-            writer=self.safe.name,
-            signed=claim.signed_us,
-            longest=claim.longest_us,
-            document=self._document(claim),
-            hash=claim.document_hash,
-            drafted=claim.drafted_us,
-            most_ahead=claim.most_ahead,
-            assumed="" if claim.assumed_us is None else claim.assumed_us,
-            asker=claim.asker,
-            fields=pairs,
+        return self._claimed(self._scripts.send(self._claim_call(new, claim, fields, payload)))
+
+    def claim_verified(
+        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes, *, waits: bool
+    ) -> tuple[Reply[ClaimAnswer], bool]:
+        """The same, and `verified` for its first payment, in one round trip.
+
+        Returns also whether its work has begun; if not, the payment is still to be verified.
+        """
+        claimed, verified = self._scripts.send_each(
+            self._claim_call(new, claim, fields, payload), self._verified_call(new.id, 1, waits=waits)
         )
+        begun = not isinstance(verified, Exception) and (
+            read_reply(VERIFIED, verified).answer is VerifiedAnswer.WORKING
+        )
+        return self._claimed(checked([claimed])[0]), begun
+
+    def _claim_call(
+        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes
+    ) -> ScriptCall:
+        values = claim.values(
+            new,
+            fields,
+            payload,
+            indexes=self._indexes(new),
+            document=self._document(claim),
+            writer=self.safe.name,
+        )
+        return self._scripts.call(CLAIM.name, **values)
+
+    def _claimed(self, raw: Any) -> Reply[ClaimAnswer]:
+        reply = read_reply(CLAIM, raw)
+        replicated = self.safe.relied_on(reply)
         if reply.answer is ClaimAnswer.CLAIMED:
             return Reply(reply.answer, [reply.values[0], b"1" if replicated else b""])
         return reply
@@ -187,14 +137,17 @@ class Ledger(LedgerReader):
 
     def verified(self, id: str, number: int, *, waits: bool = False) -> tuple[VerifiedAnswer, str]:
         """`waits`: the request that claimed it waits in this process."""
-        reply = self._scripts.run(VERIFIED, id=id, number=number, waits="1" if waits else "")
+        reply = read_reply(VERIFIED, self._scripts.send(self._verified_call(id, number, waits=waits)))
         return reply.answer, reply.text()
+
+    def _verified_call(self, id: str, number: int, *, waits: bool) -> ScriptCall:
+        return self._scripts.call(VERIFIED.name, id=id, number=number, waits="1" if waits else "")
 
     def verified_in_queue(
         self, id: str, number: int, waiting: str, *append: tuple[Word, ...], waits: bool
     ) -> tuple[VerifiedAnswer, str]:
         """The same, and `order_queue`, in one round trip. The clock finds work whose message is lost."""
-        verified = self._scripts.call(VERIFIED.name, id=id, number=number, waits="1" if waits else "")
+        verified = self._verified_call(id, number, waits=waits)
         order = self._scripts.call("order_queue", id=id, waiting_list=waiting)
         recorded, *queued = self._scripts.send_each(verified, *append, order)
         for error in queued:

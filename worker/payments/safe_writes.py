@@ -76,6 +76,8 @@ class SafeWrites(MoneyStore):
 
     apart: redis.Redis = field(kw_only=True)
     witness: Witness | None = field(default=None, kw_only=True)
+    # Whether the store had no replica with the last such write.
+    alone: bool = field(default=False, init=False)
     _brief_until: float = field(default=0.0, init=False)
 
     @property
@@ -89,11 +91,16 @@ class SafeWrites(MoneyStore):
         the write must be on a replica too.
         """
         reply = self._scripts.run(script, **arguments)
+        return reply, self.relied_on(reply)
+
+    def relied_on(self, reply: Reply[A]) -> bool:
+        """Whether the write of such a script, if it has made one, may be relied on."""
         if reply.answer not in _WROTE:
-            return reply, True
+            return True
         life = reply.text(2)
         self.wrote(life, int(reply.text(1)))
-        return reply, reply.text(3) != "1" or self.kept(life)
+        self.alone = reply.text(3) != "1"
+        return self.alone or self.kept(life)
 
     def wrote(self, life: str, writes: int) -> None:
         if self.witness is not None:

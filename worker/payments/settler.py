@@ -19,11 +19,12 @@ from worker.core.errors import Problem
 from worker.core.ids import new_id
 from worker.engine.transitions import SETTLE_GRACE_US, ExecutionStore
 from worker.files.store import Files
-from worker.payments.answers import VerifiedAnswer
+from worker.payments.answers import SettledAnswer, VerifiedAnswer
 from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.checkpoints import Checkpoint, unarmed
 from worker.payments.evidence import ChainVerdict, look
 from worker.payments.facilitator import Facilitator
+from worker.payments.known_payers import KnownPayers
 from worker.payments.ledger import Ledger, SettledReply
 from worker.payments.ledger_reader import Reading
 from worker.payments.packed_payment import SentPayment
@@ -32,6 +33,7 @@ from worker.payments.settlement_call import renewing
 from worker.payments.settlement_lease import SEAL_TOKEN, SETTLE_LEASE_US, ClaimedPayment, SettlementLease
 from worker.store.outage import insist
 from worker.x402.facilitator_answers import (
+    FacilitatorAnswer,
     Invalid,
     Settled,
     SettlementRefused,
@@ -83,6 +85,7 @@ class Settler:
         # Presume only where no process can ask a chain; here perhaps only the clock can.
         self._presume = presume and chain is None
         self.checkpoint = checkpoint
+        self.known_payers = KnownPayers()
 
     def attend(self, id: str) -> None:
         """Does whatever the execution's money is due for."""
@@ -101,6 +104,7 @@ class Settler:
         id: str,
         number: int,
         claimed: tuple[str, str] | None = None,
+        asked: Callable[[], FacilitatorAnswer] | None = None,
         *,
         queued: bool = False,
         before_record: Callable[[], None] = lambda: None,
@@ -108,14 +112,13 @@ class Settler:
     ) -> str:
         """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'.
 
-        `claimed`: payload and requirements as the caller has just stored them. `queued`: its work waits in
-        the queue once it is verified. `before_record` is called when the facilitator has answered, and
-        `waited_for` then tells whether the request that claimed it waits here.
+        `claimed`: payload and requirements as the caller has just stored them. `asked`: awaits the answer, if
+        the facilitator was asked before. `queued`: its work waits in the queue once it is verified.
+        `before_record` is called when the facilitator has answered, and `waited_for` then tells whether the
+        request that claimed it waits here.
         """
         payload, requirements = claimed or self._ledger.payload(id, number)
-        self.checkpoint("before_verify")
-        answer = self._facilitator.verify(journaled(payload), journaled(requirements))
-        self.checkpoint("after_verify")
+        answer = self.ask(payload, requirements) if asked is None else asked()
         verdict = classify_verify(answer)
         before_record()
         if isinstance(verdict, Valid):
@@ -132,6 +135,13 @@ class Settler:
                 return self._used(id, number, payload, verdict.code)
             return self._verify_refused(id, number, verdict.code)
         return self._unsure(id, number, verdict.cause)
+
+    def ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
+        """Asks the facilitator whether it would settle the payment."""
+        self.checkpoint("before_verify")
+        answer = self._facilitator.verify(journaled(payload), journaled(requirements))
+        self.checkpoint("after_verify")
+        return answer
 
     def _used(self, id: str, number: int, payload: str, code: str) -> str:
         """The nonce was used before we ever settled: by a call that the store forgot, or by the payer."""
@@ -286,6 +296,8 @@ class Settler:
             status=reply.answer,
             settle_ms=settle_ms,
         )
+        if reply.answer is SettledAnswer.COMPLETED:
+            self.known_payers.paid(payment.authorization.payer)
         self._queued(id, reply.answer, reply.lane)
         return reply
 

@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from tests.fakes.crash_points import POINTS
-from tests.fakes.seeker import FEE_WALLET, DoorAnswer, Hired
+from tests.fakes.seeker import FEE_WALLET, DoorAnswer, Hired, Seeker
 from tests.fakes.worker_processes import WorkerProcesses
 from tests.waiting import eventually
 from worker.queue.checks import LANE as CHECKS
@@ -25,6 +25,8 @@ BODY = {"do": "ok"}
 BEFORE = {"terms": {"settlement": "before_work"}}
 
 CLOCK = POINTS[2:]
+# Of a wallet that has paid before, which is verified before its payment is claimed.
+KNOWN = ("before_verify", "after_verify", "before_claim", "after_claim", "after_settle_begin", "after_settle")
 SOAK = pytest.mark.soak
 LEGS = (
     pytest.param("before_leg_begin", marks=SOAK),
@@ -89,9 +91,18 @@ def test_killed_web_process_charges_once_when_prepaid(processes: WorkerProcesses
     web_dies(processes, point, early=True)
 
 
-def web_dies(processes: WorkerProcesses, point: str, *, early: bool) -> None:
+@pytest.mark.parametrize("point", KNOWN)
+def test_killed_web_process_charges_a_known_payer_once(processes: WorkerProcesses, point: str) -> None:
+    """The same for the second payment of a wallet."""
+    seeker = processes.seeker()
+    assert seeker.hire().pay(BODY).status == 200
+    web_dies(processes, point, early=False, seeker=seeker)
+
+
+def web_dies(processes: WorkerProcesses, point: str, *, early: bool, seeker: Seeker | None = None) -> None:
+    """`seeker`: one that has paid once."""
     terms: tuple[str, str] = ("early", "0.02") if early else ("echo", "0.01")
-    hired = processes.seeker().hire(*terms, **BEFORE if early else {})
+    hired = (seeker or processes.seeker()).hire(*terms, **BEFORE if early else {})
     header = hired.sign()
     file = processes.arm("web", point)
     pid = processes.web_pid()
@@ -99,7 +110,8 @@ def web_dies(processes: WorkerProcesses, point: str, *, early: bool) -> None:
     died(processes, file)
     eventually(lambda: tried(lambda: processes.door("GET", "/manifest")), description="a new web process")
     eventually(lambda: processes.web_pid() != pid, description="another process")
-    check(processes, hired, insist(processes, hired, header), EARLY if early else PRICE)
+    price = EARLY if early else PRICE
+    check(processes, hired, insist(processes, hired, header), 2 * price if seeker else price)
 
 
 @pytest.mark.parametrize("point", CLOCK)
