@@ -59,7 +59,7 @@ _COLUMNS: dict[str, Sequence[str]] = {
         *(*_COST, "trips", "alone_trips", "commands", "per_second"),
         *("p50_ms", "added_ms", "p99_ms", "open_p99_ms"),
     ),
-    "cores": ("per_second", *_COST, "load_us"),
+    "cores": ("per_second", *_COST, "load_us", "p50_ms", "added_ms"),
     "answers": ("web_us", "store_us", "trips", "commands", "per_second"),
     "slow": ("per_second", "of_bound", "p50_ms", "p99_ms", "poll_p99_ms", "cpu_us"),
     "throughput": ("per_second", "web_us", "work_us", "store_us", "giver_us", "trips", "commands"),

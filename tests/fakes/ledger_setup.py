@@ -185,7 +185,7 @@ class LedgerSetup:
             "attempts": 3,
             "run_limit": 60_000_000,
         }
-        reply = self.ledger.claim(new, claim, fields, b"{}")
+        reply = self.ledger.claim(self.ledger.claim_call(new, claim, fields, b"{}"))
         assert reply.answer is ClaimAnswer.CLAIMED, reply
         return SignedClaim(id, int(reply.text()), ref, nonce, payload)
 

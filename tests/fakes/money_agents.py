@@ -54,6 +54,12 @@ def echo(job: Any) -> dict[str, Any]:
     return work(job)
 
 
+@agent("steady", price="0.01", inline=True, **{**SHARED, "attempts": 3})
+def steady(job: Any) -> dict[str, Any]:
+    """The same with more than one attempt, as most agents have."""
+    return work(job)
+
+
 @agent("early", price="0.02", inline=True, settle="before_work", **SHARED)
 def early(job: Any) -> dict[str, Any]:
     """Short work, paid before it where the contract says so."""

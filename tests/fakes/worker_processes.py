@@ -195,6 +195,13 @@ class WorkerProcesses(ExecutionReads):
         children = psutil.Process(self.programs["web"].pid).children()
         return int(next(child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE))
 
+    def takers(self, lane: str) -> list[int]:
+        """The processes that take work there, without those that are gone or stand for others after a jump."""
+        names = self.parts.client.zrange(self.parts.keys.takers(lane), 0, -1)
+        named = {name.decode().rpartition("-")[2] for name in names}
+        children = psutil.Process(self.programs["work"].pid).children(recursive=True)
+        return [child.pid for child in children if str(child.pid) in named]
+
     def stopped(self) -> list[int]:
         """Our frozen processes."""
         found = []

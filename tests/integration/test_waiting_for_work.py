@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_work_that_comes_later_is_granted_when_it_comes(
     engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease begins then, not when the process began to wait."""
-    monkeypatch.setattr(express_lane, "_POP_SECONDS", 5)
+    monkeypatch.setattr(lane, "_pop_seconds", 5)
     waiting = threading.Thread(target=lane.take)
     waiting.start()
     eventually(lambda: engine.client.info("clients")["blocked_clients"] == 1)
@@ -128,6 +129,42 @@ def test_process_that_cannot_run_everything_sees_the_id_first(engine: Engine, la
     assert engine.get(id).state is State.PENDING
 
 
+def test_a_last_attempt_is_leased_by_a_process_that_is_there(engine: Engine, lane: ExpressLane) -> None:
+    """One that is frozen or cut off while it waits would lose it, and the work would fail unbegun."""
+    id = engine.new(lane=Lane.EXPRESS, attempts=1)
+    assert lane.take() == id and not lane.has_lease
+    assert (engine.get(id).state, engine.get(id).attempt) == (State.PENDING, 0)
+    assert engine.take(id).attempt == 1
+
+
+def test_a_process_that_stood_still_runs_nothing(
+    engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease may have lapsed and be another process's; if not, it is handed back."""
+    id = short_work(engine)
+    send = express_lane.replies_in_turn
+    standstill = lane._pop_seconds + lane._begins_within + 0.01
+
+    def late(*parts: Any) -> Any:
+        replies = send(*parts)
+        time.sleep(standstill)
+        return replies
+
+    with monkeypatch.context() as frozen:
+        frozen.setattr(express_lane, "replies_in_turn", late)
+        assert lane.take() == "" and not lane.has_lease
+    assert engine.store.express_messages() == [id]
+    lane.take()
+    assert (leased(lane).id, engine.get(id).attempt) == (id, 1)
+
+
+def test_a_lease_that_was_waited_for_holds_until_its_first_renewal(engine: Engine) -> None:
+    """However long ago in the wait it was granted."""
+    for lease_us in (1 * SECOND, LEASE, 60 * SECOND):
+        lane = ExpressLane(engine.client, engine.store, worker="w1", lease_us=lease_us)
+        assert lane._pop_seconds + lane._begins_within + lease_us / 3e6 < lease_us / 1e6
+
+
 def test_parent_hands_back_what_a_dead_process_was_handed(
     engine: Engine, lane: ExpressLane, asked: list[AskedRun]
 ) -> None:
@@ -138,6 +175,7 @@ def test_parent_hands_back_what_a_dead_process_was_handed(
     requeue(asked[-1])
     assert engine.get(id).state is State.PENDING
     assert engine.store.express_messages() == [id]
+    assert engine.client.keys(engine.keys.handed("*")) == []
     again = engine.take(id)
     assert again.attempt == 1
     requeue(asked[-1])
@@ -225,8 +263,8 @@ def test_a_store_without_the_script_grants_all_the_same(engine: Engine, lane: Ex
 
 
 def test_work_whose_record_cannot_be_read_costs_an_attempt(engine: Engine, lane: ExpressLane) -> None:
-    """Its lease lapses, so it ends at last; the process goes on with other work."""
-    spoiled = engine.new(lane=Lane.EXPRESS, attempts=1)
+    """Its lease lapses, so that it ends at last; the process goes on with other work."""
+    spoiled = short_work(engine)
     engine.client.hset(engine.keys.record(spoiled), "inputs_used", "many")
     other = short_work(engine)
     lane.take()

@@ -101,6 +101,7 @@ class TakeAnswer(StrEnum):
 
 class TakeHandedAnswer(StrEnum):
     TAKEN = "taken"
+    LAST = "last"
     GONE = "gone"
 
 

@@ -217,7 +217,7 @@ class ExecutionStore(ExecutionReader):
         Without an id, of the execution that a waiting process was handed under the session.
         """
         if not id:
-            handed = self.client.lindex(self.keys.handed(session), 0)
+            handed = self.client.lpop(self.keys.handed(session))
             if handed is None:
                 return
             id = as_bytes(handed).decode()

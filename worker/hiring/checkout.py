@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract, ContractBook
@@ -15,8 +15,8 @@ from worker.core.states import Lane
 from worker.delivery.webhooks import WebhookTarget
 from worker.engine.load import Load
 from worker.engine.service import lane_of
-from worker.hiring.claims import Claims, PreparedClaim, proves_payer
-from worker.hiring.conditions import MayBePaid, PaymentConditions
+from worker.hiring.claims import Claims, PreparedClaim, proves_payer, sent_payment
+from worker.hiring.conditions import SHORT_BYTES, MayBePaid, PaymentConditions
 from worker.hiring.own_calls import OwnCalls
 from worker.hiring.refusals import no_contract, other_input, payment_used
 from worker.hiring.task import Task, TaskInput, too_many_payments
@@ -68,19 +68,25 @@ class Checkout:
 
         `waits`: the request waits for the end of the work.
         """
-        most_ahead = self.conditions.most_ahead(contract, capability, load)
+        sent = sent_payment(payment, offer)
+        first = contract.execution is None and contract.terms.settlement != BEFORE_WORK
+        short = lane_of(capability) is Lane.EXPRESS and len(body.raw) <= SHORT_BYTES
+        early = None
+        may = waits and first and short and proves_payer(payment) and self.claims.ledger.safe.alone
+        if may and self.settler.known_payers.may_ask(payment.authorization.payer, sent.key):
+            early = EarlyVerification(partial(self.settler.ask, sent), self.spawn)
         prepared = self.claims.prepare(
             contract,
             capability,
             body,
             offer,
             payment,
+            sent,
             hooks,
-            most_ahead=most_ahead,
+            most_ahead=self.conditions.most_ahead(contract, capability, load),
             assumed_us=load.at if load.assumed else None,
         )
-        with self._asked_early(prepared, contract, capability, payment, waits=waits) as early:
-            return self._claim(prepared, contract, capability, offer, payment, early)
+        return self._claim(prepared, contract, capability, offer, payment, early)
 
     def _claim(
         self,
@@ -91,6 +97,7 @@ class Checkout:
         payment: PaymentPayload,
         early: EarlyVerification | None,
     ) -> Task | None:
+        """Makes the claim, and starts what follows."""
         agreed = early is not None and early.agreed(_EARLY_SECONDS)
         self.settler.checkpoint("before_claim")
         began = time.monotonic()
@@ -102,9 +109,9 @@ class Checkout:
         # The clock handles a claim that no replica has yet.
         calls = None
         if made.reply.values[1]:
-            number = int(made.reply.text())
+            number, sent = int(made.reply.text()), prepared.sent
             claimed = ClaimedPayment(
-                number, made.payload, made.requirements, payment.authorization.payer, contract.ref
+                number, sent.payload, sent.requirements, payment.authorization.payer, contract.ref
             )
             calls = OwnCalls(self.spawn, claimed)
             if made.verified:
@@ -114,29 +121,6 @@ class Checkout:
                 queued = begins and lane_of(capability) is Lane.QUEUE
                 self._verify(made.id, calls, claimed, early, queued=queued)
         return self.tasks.begun(contract, capability, made.id, calls)
-
-    @contextmanager
-    def _asked_early(
-        self,
-        prepared: PreparedClaim,
-        contract: Contract,
-        capability: Capability,
-        payment: PaymentPayload,
-        *,
-        waits: bool,
-    ) -> Iterator[EarlyVerification | None]:
-        """Asks the facilitator about short work's first payment, if its wallet has earned that."""
-        first = contract.execution is None and contract.terms.settlement != BEFORE_WORK
-        short = lane_of(capability) is Lane.EXPRESS and not prepared.input_ref
-        if not (waits and first and short and proves_payer(payment) and self.claims.ledger.safe.alone):
-            yield None
-            return
-        claim = prepared.claim
-        with self.settler.known_payers.question(claim.payer, claim.payment_key) as granted:
-            if not granted:
-                yield None
-                return
-            yield EarlyVerification(lambda: self.settler.ask(claim.payload, claim.requirements), self.spawn)
 
     def _verify(
         self,
@@ -175,7 +159,9 @@ class Checkout:
         if found is None:
             return None
         offer = self.conditions.offer(contract, capability, load, sealed=True)
-        prepared = self.claims.prepare(contract, capability, body, offer, restore(found.payload), hooks)
+        payment = restore(found.payload)
+        sent = sent_payment(payment, offer)
+        prepared = self.claims.prepare(contract, capability, body, offer, payment, sent, hooks)
         made = self.claims.make(prepared)
         id, reply = made.id, made.reply
         self.settler.checkpoint("after_claim_found")

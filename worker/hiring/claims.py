@@ -26,8 +26,9 @@ from worker.payments.budget import Allowance
 from worker.payments.claim import ANY_QUEUE, Claim
 from worker.payments.fees import split_fee
 from worker.payments.ledger import Ledger
+from worker.payments.packed_payment import SentPayment
 from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
-from worker.store.scripts import Reply
+from worker.store.scripts import Reply, ScriptCall
 from worker.x402.offer import Offer
 from worker.x402.windows import WindowRules, longest_validity
 from worker.x402.wire import PaymentPayload, payment_key
@@ -39,30 +40,24 @@ LOGGED_INPUT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class PreparedClaim:
-    """A claim to make. `fields` of the record; `created` of the log; `before`: the input that it replaces."""
+    """A claim to make, and the input files that the record refers to then, and refers to now."""
 
-    new: NewExecution
-    claim: Claim
-    fields: dict[str, Any]
-    created: bytes
+    id: str
+    call: ScriptCall
+    sent: SentPayment
+    input_ref: bytes
     before: bytes
-
-    @property
-    def input_ref(self) -> bytes:
-        return self.new.input_ref
 
 
 @dataclass(frozen=True, slots=True)
 class MadeClaim:
-    """The answer of claim.lua, and what was to be stored: payment and requirements as JSON.
+    """The answer of claim.lua.
 
     `verified`: it is recorded, too, that the facilitator would settle the payment, and the work has begun.
     """
 
     id: str
     reply: Reply[ClaimAnswer]
-    payload: str
-    requirements: str
     verified: bool = False
 
 
@@ -83,12 +78,13 @@ class Claims:
         body: TaskInput,
         offer: Offer,
         payment: PaymentPayload,
+        sent: SentPayment,
         hooks: Sequence[WebhookTarget] = (),
         *,
         most_ahead: int = ANY_QUEUE,
         assumed_us: int | None = None,
     ) -> PreparedClaim:
-        """Everything that the claim stores; a long input is stored already."""
+        """Everything that the claim stores; a long input is stored already. `sent`: `sent_payment(...)`."""
         before = self.ledger.input_ref(contract.execution) if contract.execution else b""
         input, input_ref = self.pack(body.value)
         new = NewExecution(
@@ -114,22 +110,22 @@ class Claims:
             fields["labels"] = labels
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
         created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
-        claim = self._claim(contract, offer, payment, most_ahead, assumed_us)
-        return PreparedClaim(new, claim, fields, created, before)
+        claim = self._claim(contract, offer, payment, sent, most_ahead, assumed_us)
+        call = self.ledger.claim_call(new, claim, fields, created)
+        return PreparedClaim(new.id, call, sent, input_ref, before)
 
     def make(self, prepared: PreparedClaim, *, verified: bool = False, waits: bool = False) -> MadeClaim:
         """Makes the claim; the execution's id is valid if it succeeds.
 
         `verified`: its first payment is, and a request `waits` for it in this process.
         """
-        new, claim, recorded = prepared.new, prepared.claim, False
-        parts = (new, claim, prepared.fields, prepared.created)
+        id, recorded = prepared.id, False
         if verified:
-            reply, recorded = self.ledger.claim_verified(*parts, waits=waits)
+            reply, recorded = self.ledger.claim_verified(prepared.call, id, waits=waits)
         else:
-            reply = self.ledger.claim(*parts)
-        self.drop_unused(new.id, prepared.before, new.input_ref)
-        return MadeClaim(new.id, reply, claim.payload, claim.requirements, recorded)
+            reply = self.ledger.claim(prepared.call)
+        self.drop_unused(id, prepared.before, prepared.input_ref)
+        return MadeClaim(id, reply, recorded)
 
     def pack(self, value: Any) -> tuple[bytes, bytes]:
         """Returns an input as the record stores it: inline, or as a reference to a file."""
@@ -155,18 +151,19 @@ class Claims:
         contract: Contract,
         offer: Offer,
         payment: PaymentPayload,
+        sent: SentPayment,
         most_ahead: int,
         assumed_us: int | None,
     ) -> Claim:
         terms = contract.terms
         return Claim(
             contract_ref=contract.ref,
-            payment_key=payment_key(payment),
+            payment_key=sent.key,
             identifier=payment.identifier or "",
             payer=payment.authorization.payer,
             amount=offer.amount,
-            payload=payment.stored(),
-            requirements=ascii_of(offer.requirements()),
+            payload=sent.payload,
+            requirements=sent.requirements,
             valid_before_s=payment.authorization.valid_before,
             mode=terms.settlement,
             fee=split_fee(offer.amount, Decimal(terms.fee_percentage)).fee,
@@ -212,6 +209,11 @@ class Claims:
         if terms.max_latency_ms is not None:
             fields["latency"] = terms.max_latency_ms * 1000
         return fields
+
+
+def sent_payment(payment: PaymentPayload, offer: Offer) -> SentPayment:
+    """What the facilitator is sent about a payment, and the claim stores of it."""
+    return SentPayment(payment.stored(), ascii_of(offer.requirements()), payment_key(payment))
 
 
 def context_of(contract: Contract) -> bytes:

@@ -40,7 +40,7 @@ from worker.x402.windows import TimeTerms as Window
 T = TypeVar("T")
 
 # Inputs up to this length are quickly checked and are stored in the record.
-_SHORT_BYTES = 4_096
+SHORT_BYTES = 4_096
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ class PaymentConditions:
         lane = lane_of(capability)
         if lane is Lane.REMOTE or (contract is not None and contract.terms.max_latency_ms is not None):
             return None
-        if capability.checks_input or capability.prices_input or hooked or len(body.raw) > _SHORT_BYTES:
+        if capability.checks_input or capability.prices_input or hooked or len(body.raw) > SHORT_BYTES:
             return None
         if contract is not None and (contract.terms.webhook is not None or self.may_have_paid(contract)):
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from worker.core.greenlets import let_greenlets_run
 from worker.x402.facilitator_answers import FacilitatorAnswer, Valid, classify_verify
 
 
@@ -18,6 +19,8 @@ class EarlyVerification:
         self._answered = threading.Event()
         self._answer = FacilitatorAnswer(fault="transport")
         spawn(self._run)
+        # The question goes out now, and what its caller does next it does meanwhile.
+        let_greenlets_run()
 
     def _run(self) -> None:
         try:

@@ -87,37 +87,32 @@ class Ledger(LedgerReader):
             self.client, self.keys, apart=self.client, test_clock=self.test_clock
         )
 
-    def claim(
-        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes
-    ) -> Reply[ClaimAnswer]:
-        """Binds the payment to the contract and creates the execution.
+    def claim(self, call: ScriptCall) -> Reply[ClaimAnswer]:
+        """Binds the payment to the contract and creates the execution. `call`: what `claim_call` has made.
 
         `claimed` comes with the payment's number, and '1' when the claim may be relied on.
         """
-        return self._claimed(self._scripts.send(self._claim_call(new, claim, fields, payload)))
+        return self._claimed(self._scripts.send(call))
 
-    def claim_verified(
-        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes, *, waits: bool
-    ) -> tuple[Reply[ClaimAnswer], bool]:
+    def claim_verified(self, call: ScriptCall, id: str, *, waits: bool) -> tuple[Reply[ClaimAnswer], bool]:
         """The same, and `verified` for its first payment, in one round trip.
 
         Returns also whether its work has begun; if not, the payment is still to be verified.
         """
-        claimed, verified = self._scripts.send_each(
-            self._claim_call(new, claim, fields, payload), self._verified_call(new.id, 1, waits=waits)
-        )
+        claimed, verified = self._scripts.send_each(call, self._verified_call(id, 1, waits=waits))
         begun = not isinstance(verified, Exception) and (
             read_reply(VERIFIED, verified).answer is VerifiedAnswer.WORKING
         )
         return self._claimed(checked([claimed])[0]), begun
 
-    def _claim_call(
-        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], payload: bytes
+    def claim_call(
+        self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], created: bytes
     ) -> ScriptCall:
+        """`fields` of the record; `created`: the payload of its first event."""
         values = claim.values(
             new,
             fields,
-            payload,
+            created,
             indexes=self._indexes(new),
             document=self._document(claim),
             writer=self.safe.name,

@@ -33,7 +33,9 @@ from worker.store.scripts import ScriptCall, read_reply
 
 log = structlog.get_logger()
 
-_POP_SECONDS = 5
+# For how long work is waited for, in seconds and as a part of a lease: what comes later may have been granted
+# so long ago that the lease has lapsed.
+_POP_SECONDS, _POP_PART = 5.0, 0.5
 # How often a lane that was empty is looked at with a seal, and the head of one that others take from.
 _LOOK_EVERY = 8
 # For how long a process leaves that head to others; with runs of such a length a round trip matters little.
@@ -96,6 +98,7 @@ class ExpressLane:
         self._worker = worker
         self._lease_us = lease_us
         self._begins_within = lease_us / 1e6 * _BEGINS_WITHIN
+        self._pop_seconds = min(_POP_SECONDS, lease_us / 1e6 * _POP_PART)
         # How many other runs this process may take before it knows which agents they are for.
         self.takes_ahead = takes_ahead
         # Whether it may take whatever comes, unseen.
@@ -153,16 +156,15 @@ class ExpressLane:
             self._resolve()
             id, self._next = self._next, ""
         if not id and self.takes_any():
-            self._wait()
-            return ""
-        if not id:
-            found = ask(self._blocking, "BLPOP", self._key, _POP_SECONDS)
+            id = self._wait()
+        elif not id:
+            found = ask(self._blocking, "BLPOP", self._key, self._pop_seconds)
             id = "" if found is None else as_bytes(found[1]).decode()
         self._began = time.monotonic()
         return id
 
-    def _wait(self) -> None:
-        """Waits for work, which comes with its lease."""
+    def _wait(self) -> str:
+        """Waits for work, whose lease is then in hand; returns its id if it is still to be leased."""
         session, before = new_id(), self._session
         take = self._scripts.call(
             TAKE_HANDED.name, id="", lease=self._lease_us, worker=self._worker, session=session, before=before
@@ -170,23 +172,28 @@ class ExpressLane:
         unseen = [("", session)]
         self._asks(unseen)
         self._session, self._unsure = session, unseen
-        handed = self._store.keys.handed(session)
-        wait = ("BLMOVE", self._key, handed, "LEFT", "LEFT", _POP_SECONDS)
+        wait = ("BLMOVE", self._key, self._store.keys.handed(session), "LEFT", "LEFT", self._pop_seconds)
+        asked_at = time.monotonic()
         with one_connection(self._blocking) as own:
             replies = replies_in_turn(own, wait, take.words)
         if isinstance(replies[1], NoScriptError):
             replies[1] = self._scripts.send(take)
         reply = read_reply(TAKE_HANDED, checked(replies)[1])
+        if time.monotonic() - asked_at > self._pop_seconds + self._begins_within:
+            # This process has stood still: another one may hold the lease by now.
+            self._resolve()
+            return ""
         if reply.answer is TakeHandedAnswer.TAKEN:
             # A lease on a record that cannot be read lapses, which costs an attempt.
             self._keep(reply.values, time.monotonic())
         self._unsure = []
+        return reply.text() if reply.answer is TakeHandedAnswer.LAST else ""
 
     def _keep(self, taken: Sequence[Any], asked_at: float) -> bool:
         """Takes a lease in hand; False if the record cannot be read."""
         try:
             execution = record.decode(taken[1:])
-        except Exception as error:
+        except (KeyError, TypeError, ValueError) as error:
             note(error, "express")
             return False
         with self._lock:

@@ -28,6 +28,7 @@ import hiredis
 import redis
 from redis._parsers import BaseParser
 
+from worker.core.greenlets import let_greenlets_run
 from worker.core.sockets import is_quiet
 
 # Others use the store too: a longer batch would keep them waiting.
@@ -215,7 +216,8 @@ class Link:
 
     def _lead(self) -> None:
         try:
-            _let_others_ask()
+            # Those that are ready to ask share the batch.
+            let_greenlets_run()
             with self._lock:
                 awaited = len(self._out)
                 self._fill(awaited + _MOST)
@@ -314,12 +316,6 @@ class Link:
         self._socket = None
         if self._connection is not None:
             self._connection.disconnect()
-
-
-def _let_others_ask() -> None:
-    """Greenlets that are ready to run share the batch. A thread's sleep, however short, takes 70 us."""
-    if time.sleep.__module__ != "time":
-        time.sleep(0)
 
 
 def _send(socket: Any, data: bytes) -> None:

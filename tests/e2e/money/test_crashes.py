@@ -135,6 +135,22 @@ def test_killed_clock_charges_once(processes: WorkerProcesses, point: str) -> No
     check(processes, hired, insist(processes, hired, header))
 
 
+def test_work_that_comes_to_a_frozen_process_is_done_by_another(processes: WorkerProcesses) -> None:
+    """It waits, so the store hands it the work: that costs time, and no last attempt."""
+    sold = [processes.seeker().hire(name) for name in ("echo", "steady")]
+    paid = [each.sign() for each in sold]
+    for pid in processes.takers("express"):
+        os.kill(pid, signal.SIGSTOP)
+    asked = [
+        each.execute(BODY, payment, Prefer="respond-async") for each, payment in zip(sold, paid, strict=True)
+    ]
+    for each, answer in zip(sold, asked, strict=True):
+        done = each.ended(answer.json["task_id"], 60)
+        assert done.json["status"] == "completed", done.content
+        assert processes.dollars(each.seeker.wallet) == RICH - PRICE
+    processes.check_books()
+
+
 def test_killed_work_process_is_retried_and_charged_once(processes: WorkerProcesses) -> None:
     """A killed warm process loses its attempt, not the payment: the next attempt runs and is charged once."""
     hired = processes.seeker().hire("long", "0.03")

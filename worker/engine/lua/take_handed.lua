@@ -17,15 +17,18 @@
 --   before   session of the wait before this one, or ''
 -- answers
 --   taken  time, field, value, ...
+--   last   its id: its last attempt would be lost with a process that waits but is frozen or cut off
 --   gone   nothing was moved, or it may not begin
 local handed = redis.call('LINDEX', HANDED, 0) or ''
 id, LOG, RECORD = handed, LOG .. handed, RECORD .. handed
 money_of(handed)
 local record, money = waiting_work()
+local attempt, attempts = unpack(get('attempt', 'attempts'))
 redis.call('LLEN', LOG)
 -- The list stays until the next wait: if the process dies, its parent sees there whose lease to hand back.
 redis.call('DEL', HANDED_BEFORE)
 if id == '' then return {'gone'} end
 redis.call('PEXPIRE', HANDED, whole(lease / 1000))
+if attempt and attempt + 1 >= tonumber(attempts) then return {'last', id} end
 local granted = grant(id, tonumber(lease), worker, session, record, money)
 return granted and {'taken', unpack(granted)} or {'gone'}
