@@ -264,12 +264,7 @@ def clock_pid(processes: WorkerProcesses) -> int:
     import psutil
 
     tree = psutil.Process(processes.programs["work"].pid)
-    takers = {
-        int(name.decode().rpartition("-")[2])
-        for lane in ("express", "queue", CHECKS)
-        for name in processes.parts.client.zrange(processes.parts.keys.takers(lane), 0, -1)
-        if name.decode().rpartition("-")[2].isdigit()
-    }
+    takers = {pid for lane in ("express", "queue", CHECKS) for pid in processes.takers(lane)}
     (pid,) = [child.pid for child in tree.children() if child.pid not in takers]
     return int(pid)
 
