@@ -142,8 +142,9 @@ class LedgerSetup:
         mode: str = "after_work",
         nonce: str = "",
         agent: str = "echo",
+        **verified: bool,
     ) -> SignedClaim:
-        """A received payment, bound to its contract."""
+        """A received payment, bound to its contract; `verified` and `waits` as the ledger takes them."""
         ref = ref or self.contract(amount=amount)
         id = id or new_id()
         nonce = nonce or "0x" + secrets.token_hex(32)
@@ -185,7 +186,7 @@ class LedgerSetup:
             "attempts": 3,
             "run_limit": 60_000_000,
         }
-        reply = self.ledger.claim(self.ledger.claim_call(new, claim, fields, b"{}"))
+        reply = self.ledger.claim(self.ledger.claim_values(new, claim, fields, b"{}"), **verified)
         assert reply.answer is ClaimAnswer.CLAIMED, reply
         return SignedClaim(id, int(reply.text()), ref, nonce, payload)
 

@@ -196,7 +196,7 @@ class WorkerProcesses(ExecutionReads):
         return int(next(child.pid for child in children if child.status() != psutil.STATUS_ZOMBIE))
 
     def takers(self, lane: str) -> list[int]:
-        """The processes that take work there, without those that are gone or stand for others after a jump."""
+        """The living processes that take work there."""
         names = self.parts.client.zrange(self.parts.keys.takers(lane), 0, -1)
         named = {name.decode().rpartition("-")[2] for name in names}
         children = psutil.Process(self.programs["work"].pid).children(recursive=True)

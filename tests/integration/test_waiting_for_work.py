@@ -19,6 +19,7 @@ from worker.queue import express_lane, warm
 from worker.queue.express_lane import ExpressLane
 from worker.queue.status_page import AskedRun, StatusPage
 from worker.queue.supervisor import requeue_lost
+from worker.store.commands import replies_in_turn
 
 
 @pytest.fixture(name="asked")
@@ -56,7 +57,7 @@ def trips(engine: Engine) -> int:
 
 def lose_the_answer(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """The store does what was sent; the process does not hear of it."""
-    send = express_lane.replies_in_turn
+    send = replies_in_turn
 
     def cut(*parts: Any) -> Any:
         send(*parts)
@@ -142,7 +143,7 @@ def test_a_process_that_stood_still_runs_nothing(
 ) -> None:
     """The lease may have lapsed and be another process's; if not, it is handed back."""
     id = short_work(engine)
-    send = express_lane.replies_in_turn
+    send = replies_in_turn
     standstill = lane._pop_seconds + lane._begins_within + 0.01
 
     def late(*parts: Any) -> Any:

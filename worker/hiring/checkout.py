@@ -70,7 +70,8 @@ class Checkout:
         """
         sent = sent_payment(payment, offer)
         first = contract.execution is None and contract.terms.settlement != BEFORE_WORK
-        short = lane_of(capability) is Lane.EXPRESS and len(body.raw) <= SHORT_BYTES
+        promised = contract.terms.max_latency_ms is not None
+        short = lane_of(capability) is Lane.EXPRESS and len(body.raw) <= SHORT_BYTES and not promised
         early = None
         may = waits and first and short and proves_payer(payment) and self.claims.ledger.safe.alone
         if may and self.settler.known_payers.may_ask(payment.authorization.payer, sent.key):
@@ -114,7 +115,7 @@ class Checkout:
                 number, sent.payload, sent.requirements, payment.authorization.payer, contract.ref
             )
             calls = OwnCalls(self.spawn, claimed)
-            if made.verified:
+            if made.begun:
                 calls.recorded_at = calls.began_after = began
             else:
                 begins = contract.execution is None and contract.terms.settlement != BEFORE_WORK

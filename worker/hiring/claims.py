@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -28,7 +28,7 @@ from worker.payments.fees import split_fee
 from worker.payments.ledger import Ledger
 from worker.payments.packed_payment import SentPayment
 from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
-from worker.store.scripts import Reply, ScriptCall
+from worker.store.scripts import Reply, Value
 from worker.x402.offer import Offer
 from worker.x402.windows import WindowRules, longest_validity
 from worker.x402.wire import PaymentPayload, payment_key
@@ -43,7 +43,7 @@ class PreparedClaim:
     """A claim to make, and the input files that the record refers to then, and refers to now."""
 
     id: str
-    call: ScriptCall
+    values: Mapping[str, Value]
     sent: SentPayment
     input_ref: bytes
     before: bytes
@@ -51,14 +51,15 @@ class PreparedClaim:
 
 @dataclass(frozen=True, slots=True)
 class MadeClaim:
-    """The answer of claim.lua.
-
-    `verified`: it is recorded, too, that the facilitator would settle the payment, and the work has begun.
-    """
+    """The answer of claim.lua."""
 
     id: str
     reply: Reply[ClaimAnswer]
-    verified: bool = False
+
+    @property
+    def begun(self) -> bool:
+        """Whether it is recorded, too, that the payment is verified: the work has begun."""
+        return self.reply.text(2) == "1"
 
 
 @dataclass(frozen=True)
@@ -111,21 +112,17 @@ class Claims:
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
         created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
         claim = self._claim(contract, offer, payment, sent, most_ahead, assumed_us)
-        call = self.ledger.claim_call(new, claim, fields, created)
-        return PreparedClaim(new.id, call, sent, input_ref, before)
+        values = self.ledger.claim_values(new, claim, fields, created)
+        return PreparedClaim(new.id, values, sent, input_ref, before)
 
     def make(self, prepared: PreparedClaim, *, verified: bool = False, waits: bool = False) -> MadeClaim:
         """Makes the claim; the execution's id is valid if it succeeds.
 
         `verified`: its first payment is, and a request `waits` for it in this process.
         """
-        id, recorded = prepared.id, False
-        if verified:
-            reply, recorded = self.ledger.claim_verified(prepared.call, id, waits=waits)
-        else:
-            reply = self.ledger.claim(prepared.call)
-        self.drop_unused(id, prepared.before, prepared.input_ref)
-        return MadeClaim(id, reply, recorded)
+        reply = self.ledger.claim(prepared.values, verified=verified, waits=waits)
+        self.drop_unused(prepared.id, prepared.before, prepared.input_ref)
+        return MadeClaim(prepared.id, reply)
 
     def pack(self, value: Any) -> tuple[bytes, bytes]:
         """Returns an input as the record stores it: inline, or as a reference to a file."""

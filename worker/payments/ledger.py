@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 from worker.contracts.packed_document import pack_document
 from worker.engine.creation import NewExecution
@@ -50,7 +49,7 @@ from worker.store.commands import Word, checked
 from worker.store.data_version import PACKED, all_have
 from worker.store.money_fields import payment_field
 from worker.store.outage import note
-from worker.store.scripts import Arg, Reply, ScriptCall, read_reply
+from worker.store.scripts import Arg, Reply, Value, read_reply
 
 # Delay between a reported settlement and its audit against the chain.
 AUDIT_US = 5 * SECOND_US
@@ -87,29 +86,11 @@ class Ledger(LedgerReader):
             self.client, self.keys, apart=self.client, test_clock=self.test_clock
         )
 
-    def claim(self, call: ScriptCall) -> Reply[ClaimAnswer]:
-        """Binds the payment to the contract and creates the execution. `call`: what `claim_call` has made.
-
-        `claimed` comes with the payment's number, and '1' when the claim may be relied on.
-        """
-        return self._claimed(self._scripts.send(call))
-
-    def claim_verified(self, call: ScriptCall, id: str, *, waits: bool) -> tuple[Reply[ClaimAnswer], bool]:
-        """The same, and `verified` for its first payment, in one round trip.
-
-        Returns also whether its work has begun; if not, the payment is still to be verified.
-        """
-        claimed, verified = self._scripts.send_each(call, self._verified_call(id, 1, waits=waits))
-        begun = not isinstance(verified, Exception) and (
-            read_reply(VERIFIED, verified).answer is VerifiedAnswer.WORKING
-        )
-        return self._claimed(checked([claimed])[0]), begun
-
-    def claim_call(
+    def claim_values(
         self, new: NewExecution, claim: Claim, fields: Mapping[str, Arg], created: bytes
-    ) -> ScriptCall:
-        """`fields` of the record; `created`: the payload of its first event."""
-        values = claim.values(
+    ) -> dict[str, Value]:
+        """What `claim` needs. `fields` of the record; `created`: the payload of its first event."""
+        return claim.values(
             new,
             fields,
             created,
@@ -117,13 +98,21 @@ class Ledger(LedgerReader):
             document=self._document(claim),
             writer=self.safe.name,
         )
-        return self._scripts.call(CLAIM.name, **values)
 
-    def _claimed(self, raw: Any) -> Reply[ClaimAnswer]:
-        reply = read_reply(CLAIM, raw)
-        replicated = self.safe.relied_on(reply)
+    def claim(
+        self, values: Mapping[str, Value], *, verified: bool = False, waits: bool = False
+    ) -> Reply[ClaimAnswer]:
+        """Binds the payment to the contract and creates the execution.
+
+        `verified`: the facilitator would settle it, and the request `waits` here for short work that is paid
+        for afterwards. `claimed` comes with the payment's number, '1' where the claim may be relied on, and
+        '1' where the work has begun.
+        """
+        said = ("1" if waits else "0") if verified else ""
+        reply, replicated = self.safe.make(CLAIM, **values, verified=said)
         if reply.answer is ClaimAnswer.CLAIMED:
-            return Reply(reply.answer, [reply.values[0], b"1" if replicated else b""])
+            number, begun = reply.values[0], reply.values[4]
+            return Reply(reply.answer, [number, b"1" if replicated else b"", begun])
         return reply
 
     def order_queue(self, id: str, waiting: str, *append: tuple[Word, ...]) -> None:
@@ -132,17 +121,14 @@ class Ledger(LedgerReader):
 
     def verified(self, id: str, number: int, *, waits: bool = False) -> tuple[VerifiedAnswer, str]:
         """`waits`: the request that claimed it waits in this process."""
-        reply = read_reply(VERIFIED, self._scripts.send(self._verified_call(id, number, waits=waits)))
+        reply = self._scripts.run(VERIFIED, id=id, number=number, waits="1" if waits else "")
         return reply.answer, reply.text()
-
-    def _verified_call(self, id: str, number: int, *, waits: bool) -> ScriptCall:
-        return self._scripts.call(VERIFIED.name, id=id, number=number, waits="1" if waits else "")
 
     def verified_in_queue(
         self, id: str, number: int, waiting: str, *append: tuple[Word, ...], waits: bool
     ) -> tuple[VerifiedAnswer, str]:
         """The same, and `order_queue`, in one round trip. The clock finds work whose message is lost."""
-        verified = self._verified_call(id, number, waits=waits)
+        verified = self._scripts.call(VERIFIED.name, id=id, number=number, waits="1" if waits else "")
         order = self._scripts.call("order_queue", id=id, waiting_list=waiting)
         recorded, *queued = self._scripts.send_each(verified, *append, order)
         for error in queued:

@@ -91,16 +91,12 @@ class SafeWrites(MoneyStore):
         the write must be on a replica too.
         """
         reply = self._scripts.run(script, **arguments)
-        return reply, self.relied_on(reply)
-
-    def relied_on(self, reply: Reply[A]) -> bool:
-        """Whether the write of such a script, if it has made one, may be relied on."""
         if reply.answer not in _WROTE:
-            return True
+            return reply, True
         life = reply.text(2)
         self.wrote(life, int(reply.text(1)))
         self.alone = reply.text(3) != "1"
-        return self.alone or self.kept(life)
+        return reply, self.alone or self.kept(life)
 
     def wrote(self, life: str, writes: int) -> None:
         if self.witness is not None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
-from tests.engine import in_thread
+from tests.engine import contents, in_thread
 from tests.fakes.facilitator_faults import answer, hang, refuse
+from tests.fakes.ledger_setup import SEEKER, LedgerSetup
 from tests.fakes.paid_worker import PaidWorker, in_threads
 from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import DoorAnswer, FlaskDoor, Hired, Seeker
@@ -215,7 +218,9 @@ def test_a_store_without_the_scripts(paid_worker: PaidWorker, seeker: Seeker) ->
     assert paid_worker.charged(seeker.wallet) == 2 * PRICE
 
 
-@pytest.mark.parametrize("why", ["does not wait", "before work", "long work", "long input", "replica"])
+@pytest.mark.parametrize(
+    "why", ["does not wait", "before work", "long work", "latency", "long input", "replica"]
+)
 def test_other_payments_are_claimed_first(
     paid_worker: PaidWorker,
     seeker: Seeker,
@@ -227,10 +232,11 @@ def test_other_payments_are_claimed_first(
     named: dict[str, tuple[str, str, dict[str, Any]]] = {
         "before work": ("early", "0.02", {"terms": {"settlement": "before_work"}}),
         "long work": ("long", "0.03", {}),
+        "latency": ("echo", "0.01", {"sla": {"max_latency_ms": 60_000}}),
     }
     capability, price, terms = named.get(why, ("echo", "0.01", {}))
     hired = seeker.hire(capability, price, **terms)
-    body = {"do": "ok", "text": "x" * 40_000} if why == "long input" else {"do": "ok"}
+    body = {"do": "ok", "text": "x" * 5_000} if why == "long input" else {"do": "ok"}
     payment = hired.sign(hired.offer(body))
     if why == "replica":
         monkeypatch.setattr(SafeWrites, "alone", property(lambda _: False, lambda *_: None), raising=False)
@@ -239,3 +245,34 @@ def test_other_payments_are_claimed_first(
     assert asked_early == []
     if answered.status == 202:
         assert hired.ended(answered.json["task_id"]).json["status"] == "completed"
+
+
+@pytest.mark.parametrize("customer", [True, False])
+@pytest.mark.parametrize("quota", [True, False])
+def test_one_script_stores_what_two_would(client: redis.Redis, customer: bool, quota: bool) -> None:
+    """Claim and verification at once leave the same store as one after the other."""
+
+    def after(**verified: bool) -> str:
+        client.flushall()
+        setup = LedgerSetup(client)
+        keys, far = setup.keys, setup.now() + 10**9
+        ref = setup.contract(ref="c" * 32)
+        newcomers = [f"waits-{number}" for number in range(8)]
+        client.rpush(keys.express, *newcomers)
+        known = {"newcomers": " ".join(f"{far}:{id}" for id in newcomers)}
+        client.hset(keys.wallets, mapping=known | ({f"paid {SEEKER.lower()}": 10**9} if customer else {}))
+        if quota:
+            entry = f"{ref} 2048 {SEEKER.lower()} 1"
+            client.hset(keys.contract(ref), "unpaid", entry)
+            client.zadd(keys.unpaid, {entry: far})
+            client.zadd(keys.unpaid_new, {entry: far})
+            client.hset(keys.unpaid_bytes, mapping={f"wallet {SEEKER.lower()}": 2048, "new": 2048})
+        claimed = setup.claim(ref, "1" * 32, nonce="0x" + "7" * 64, **verified)
+        if not verified:
+            assert setup.ledger.verified(claimed.id, claimed.number, waits=True) == ("working", "express")
+        left = "\n".join(map(str, contents(client).items()))
+        return re.sub(r"\d{10,17}(\.0)?|\d{4}-\d\d-\d\dT[\d:.]+Z", "TIME", left)
+
+    at_once = after(verified=True, waits=True)
+    assert at_once == after()
+    assert "b'1 state': b'verified'" in at_once and "w:unpaid" not in at_once

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -209,8 +208,8 @@ def _claim(ledger_setup: LedgerSetup, ref: str, signed_us: int) -> None:
     ledger = ledger_setup.ledger
     real = ledger.claim
 
-    def dated(new, claim, fields, payload):  # type: ignore[no-untyped-def]
-        return real(new, replace(claim, signed_us=signed_us, longest_us=LONGEST_US), fields, payload)
+    def dated(values, **verified):  # type: ignore[no-untyped-def]
+        return real({**values, "signed": signed_us, "longest": LONGEST_US}, **verified)
 
     ledger.claim = dated  # type: ignore[method-assign]
     try:

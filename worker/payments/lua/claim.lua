@@ -2,8 +2,8 @@
 --
 -- keys
 --   log money record steps contract(contract) payment(key) payment_identifier(identifier_scope,identifier)
---   indexes*=zset by_state.pending contracts deadlines express journal life open_payments queued stats sums verifying
---   wallets writers
+--   indexes*=zset by_state.pending contracts deadlines express journal life open_payments queued stats sums timers
+--   unpaid unpaid_new unpaid_bytes verifying wallets writers
 -- args
 --   id
 --   key           of the payment
@@ -37,9 +37,11 @@
 --   most_ahead    executions that may be ahead of it, so that it is done in time
 --   assumed       time (us) of which the caller assumes what it has not read, or ''
 --   asker         channel of the process that claims it
+--   verified      '' but where the facilitator would settle it, and it is the first payment for short work without a
+--                 promised latency, paid for afterwards: '1' where the request waits in the asker's process, else '0'
 --   fields*       record fields, those first
 -- answers
---   claimed     number, writes, life, '1' where it must be on a replica too
+--   claimed     number, writes, life, '1' where it must be on a replica too, '1' where its work has begun
 --   held        how long (us); it may have been paid for in a period that the store lost
 --   same        id
 --   exists      id
@@ -100,6 +102,7 @@ if not sealed and not found then
   if ahead > tonumber(most_ahead) then return {'busy', whole(ahead)} end
 end
 local number = payments + 1
+local begins = verified ~= '' and not phase and not found
 local state = found and 'settling' or 'claimed'
 local claimed_phase = found and 'settling' or 'verifying'
 local money = {}
@@ -121,7 +124,8 @@ if not phase then
   redis.call('PERSIST', CONTRACT)
   redis.call('ZREM', CONTRACTS, CONTRACT)
   -- Its bytes count as unpaid until a payment is verified.
-  local quota = unpaid and not found and {'unpaid', unpaid} or {}
+  if unpaid and begins then unpaid_release(unpaid) end
+  local quota = unpaid and not found and not begins and {'unpaid', unpaid} or {}
   money = {'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet, unpack(quota)}
   redis.call('RPUSH', LOG, event(at, 'execution.created', created), claimed)
   count('worker_executions_total', 'status', 'created')
@@ -148,14 +152,20 @@ redis.call('HSET', MONEY, 'count', number, 'current', number, number .. ' state'
   unpack(money))
 redis.call('SET', PAYMENT, id .. ' ' .. number)
 if identifier ~= '' then redis.call('SET', PAYMENT_IDENTIFIER, id .. ' ' .. number) end
-redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(verify_by)), id)
+if not begins then redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(verify_by)), id) end
 redis.call('ZREMRANGEBYSCORE', VERIFYING, '-inf', '(' .. verified_by)
-if not found then redis.call('ZADD', VERIFYING, whole(at), id) end
-local place = newcomer and {'newcomers', newcomer_comes(id, tonumber(valid_before) * 1e6, wallet, at)} or {}
-redis.call('HSET', WALLETS, 'open ' .. payer, whole(wallet.open + 1), unpack(place))
+if not found and not begins then redis.call('ZADD', VERIFYING, whole(at), id) end
+local newcomers_now = newcomer and newcomer_comes(id, tonumber(valid_before) * 1e6, wallet, at)
+redis.call('HSET', WALLETS, 'open ' .. payer, whole(wallet.open + 1),
+  unpack(newcomers_now and {'newcomers', newcomers_now} or {}))
 redis.call('HINCRBY', SUMS, 'claimed', amount)
 redis.call('HINCRBY', SUMS, 'open', amount)
 book(id, at, 'claimed', number, amount, key)
+if begins then
+  payment_verified(id, at, tostring(number), amount, nil, verified, 'working')
+  queue(id, at, lane, nil, true)
+  if lane == 'express' then go_ahead(EXPRESS, id, at, newcomers_now or wallet.newcomers) end
+end
 -- Nobody follows what has just begun.
 if phase then wake() end
-return {'claimed', tostring(number), count_write(at, writer), known.life, replicated}
+return {'claimed', tostring(number), count_write(at, writer), known.life, replicated, begins and '1' or ''}

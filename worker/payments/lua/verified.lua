@@ -18,20 +18,16 @@ local phase, lane, sealed, latency, ends_by, verified =
 local newcomers_now = redis.call('HGET', WALLETS, 'newcomers')
 if current ~= number or state ~= 'claimed' or phase ~= 'verifying' then return {'gone'} end
 local at = now()
-advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at), number .. ' waits', waits)
 redis.call('ZREM', VERIFYING, id)
 if entry then
   unpaid_release(entry)
   redis.call('HDEL', MONEY, 'unpaid')
 end
-local new = not verified
-verified = verified or whole(at)
-local by = latency and not sealed and tonumber(verified) + tonumber(latency)
+local by = latency and not sealed and tonumber(verified or at) + tonumber(latency)
 if by then redis.call('ZADD', DEADLINES, whole(math.min(tonumber(ends_by), by)), id) end
 local settles = sealed or mode == 'before_work'
-redis.call('HSET', RECORD, 'phase', settles and 'settling' or 'working', 'updated', whole(at), 'verified', verified,
+payment_verified(id, at, number, amount, hooks, waits, settles and 'settling' or 'working', verified,
   unpack(by and {'sla_by', whole(by)} or {}))
-emit(at, 'payment.verified', '{"number":' .. number .. '}')
 if settles then
   redis.call('ZADD', OPEN_PAYMENTS, whole(at), id)
   wake()
@@ -40,7 +36,7 @@ if settles then
 end
 redis.call('ZREM', OPEN_PAYMENTS, id)
 -- Work whose payment was verified again has waited already.
-queue(id, at, lane, again, new)
+queue(id, at, lane, again, not verified)
 if lane == 'express' and not again then go_ahead(EXPRESS, id, at, newcomers_now) end
 wake()
 return {'working', lane}
