@@ -185,16 +185,16 @@ class ExpressLane:
             return ""
         if reply.answer is TakeHandedAnswer.TAKEN:
             # A lease on a record that cannot be read lapses, which costs an attempt.
-            self._keep(reply.values, time.monotonic())
+            self._keep("", reply.values, time.monotonic())
         self._unsure = []
         return reply.text() if reply.answer is TakeHandedAnswer.LAST else ""
 
-    def _keep(self, taken: Sequence[Any], asked_at: float) -> bool:
-        """Takes a lease in hand; False if the record cannot be read."""
+    def _keep(self, id: str, taken: Sequence[Any], asked_at: float) -> bool:
+        """Takes a lease in hand; False if the record cannot be read. `id`: '' if only the record tells."""
         try:
             execution = record.decode(taken[1:])
         except (KeyError, TypeError, ValueError) as error:
-            note(error, "express")
+            note(error, "express", execution_id=id)
             return False
         with self._lock:
             self._hand.append(_Lease(execution, int(taken[0]), asked_at))
@@ -369,7 +369,7 @@ class ExpressLane:
             return None
         reply = read_reply(TAKE_NEXT, taken)
         if reply.answer is TakeNextAnswer.TAKEN:
-            if not self._keep(reply.values, asked_at):  # the others are in order
+            if not self._keep(run[0], reply.values, asked_at):  # the others are in order
                 self._unsure.append(run)
                 return None
         elif reply.answer is TakeNextAnswer.OTHER:
