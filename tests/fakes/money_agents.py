@@ -54,8 +54,8 @@ def echo(job: Any) -> dict[str, Any]:
     return work(job)
 
 
-@agent("steady", price="0.01", inline=True, **{**SHARED, "attempts": 3})
-def steady(job: Any) -> dict[str, Any]:
+@agent("thrice", price="0.01", inline=True, **{**SHARED, "attempts": 3})
+def thrice(job: Any) -> dict[str, Any]:
     """The same with more than one attempt, as most agents have."""
     return work(job)
 

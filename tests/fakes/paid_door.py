@@ -32,6 +32,7 @@ from worker.hiring.service import Hiring
 from worker.hiring.task import PaymentRequired, Task, TaskInput
 from worker.parts import Parts
 from worker.payments.comparison import Comparison
+from worker.payments.known_payers import KnownPayers
 from worker.payments.settler import Settler
 from worker.queue.clock import Clock
 from worker.queue.runner import failure
@@ -161,6 +162,13 @@ class Deal:
         return self.paid_door.chain.received(self.wallet, self.paid_door.pay_to)
 
 
+class Strangers(KnownPayers):
+    """No wallet counts as one that has paid before."""
+
+    def paid(self, wallet: str) -> None:
+        pass
+
+
 class PaidDoor(ExecutionReads):
     """A worker that runs one execution at a time."""
 
@@ -175,6 +183,8 @@ class PaidDoor(ExecutionReads):
         self.beside: deque[Callable[[], object]] = deque()
         self.crash_at: str | None = None
         self.parts.settler = self.new_settler(chain=None)
+        # Every payment is claimed first, so that each step is one call of the request that claimed it.
+        self.parts.settler.known_payers = Strangers()
         self.parts.spawn = self.beside.append
         self.parts.catalog.publish(
             [

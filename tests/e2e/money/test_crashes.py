@@ -137,7 +137,7 @@ def test_killed_clock_charges_once(processes: WorkerProcesses, point: str) -> No
 
 def test_work_that_comes_to_a_frozen_process_is_done_by_another(processes: WorkerProcesses) -> None:
     """It waits, so the store hands it the work: that costs time, and no last attempt."""
-    sold = [processes.seeker().hire(name) for name in ("echo", "steady")]
+    sold = [processes.seeker().hire(name) for name in ("echo", "thrice")]
     paid = [each.sign() for each in sold]
     for pid in processes.takers("express"):
         os.kill(pid, signal.SIGSTOP)

@@ -49,7 +49,7 @@ def hire_everything(processes: WorkerProcesses) -> None:
 
 def test_a_tree_takes_only_what_it_can_run(processes: WorkerProcesses) -> None:
     """All hires of a new agent succeed beside an old tree; its restart removes nothing from the manifest."""
-    assert offered(processes) == {"echo", "steady", "early", "long", "by-length"}
+    assert offered(processes) == {"echo", "thrice", "early", "long", "by-length"}
     processes.start("new-work", "worker", "work", WORKER_AGENTS=NEWER)
     everything = offered(processes) | {"brandnew", "brandnew-long"}
     eventually(lambda: offered(processes) == everything, 30, "the new agents on the manifest")

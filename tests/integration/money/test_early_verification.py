@@ -63,7 +63,7 @@ def test_it_takes_a_round_trip_less(paid_worker: PaidWorker) -> None:
     seekers = [paid_worker.seeker() for _ in range(ASKS)]
     for each in seekers:
         assert each.hire().pay().status == 200
-    hired = [each.hire("steady") for each in seekers]
+    hired = [each.hire("thrice") for each in seekers]
     payments = [each.sign() for each in hired]
     asks: list[Callable[[], DoorAnswer]] = [
         lambda each=each, payment=payment: each.execute(None, payment)  # type: ignore[misc]
@@ -75,7 +75,7 @@ def test_it_takes_a_round_trip_less(paid_worker: PaidWorker) -> None:
 
 
 def test_plain_purchases_do_so_too(paid_worker: PaidWorker) -> None:
-    buyers = [PlainBuyer(paid_worker.seeker(), "steady") for _ in range(ASKS)]
+    buyers = [PlainBuyer(paid_worker.seeker(), "thrice") for _ in range(ASKS)]
     for each in buyers:
         assert each.buy({"do": "ok"}).status == 200
     payments = [each.sign() for each in buyers]

@@ -56,7 +56,7 @@ def least(paid_worker: PaidWorker, asks: list[Callable[[], DoorAnswer]], status:
 @pytest.fixture(scope="module", name="hired")
 def _hired(running_paid_worker: PaidWorker) -> list[Hired]:
     """Contracts of one seeker each, known to the web process."""
-    return [running_paid_worker.seeker().hire("steady") for _ in range(ASKS)]
+    return [running_paid_worker.seeker().hire("thrice") for _ in range(ASKS)]
 
 
 def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
@@ -79,7 +79,7 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
 
 def test_paid_purchase(paid_worker: PaidWorker) -> None:
     """The plain door takes the same trips: its claim tells that the payment has bought nothing yet."""
-    buyers = [PlainBuyer(paid_worker.seeker(), "steady") for _ in range(ASKS)]
+    buyers = [PlainBuyer(paid_worker.seeker(), "thrice") for _ in range(ASKS)]
     payments = [each.sign() for each in buyers]
     asks = [
         lambda each=each, payment=payment: each.send({"do": "ok"}, payment)
