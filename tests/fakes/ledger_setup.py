@@ -163,7 +163,6 @@ class LedgerSetup:
             fee=fee,
             fee_wallet=fee_wallet,
             deadline_us=self.now() + 3_600_000_000,
-            latency_us=None,
             allowance=Allowance(most_open=1000, free_runs=1000, unproven_runs=1000),
         )
         new = NewExecution(

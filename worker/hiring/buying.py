@@ -21,6 +21,7 @@ from worker.engine.listing import Filter
 from worker.engine.load import Load
 from worker.engine.record import Execution
 from worker.hiring.checkout import request_waits
+from worker.hiring.order import Order
 from worker.hiring.payment_match import expect_payment, signed_by_payer
 from worker.hiring.purchase_terms import PurchaseTerms, shows_secret, signed_us, without_secret
 from worker.hiring.refusals import no_task, result_expired, tell_of_money
@@ -273,11 +274,8 @@ class Buying:
         try:
             expect_payment(in_full, offer, load.at, proven=proven)
             conditions.check_hosts(hooks, webhook_url)
-            stored = _as_stored(in_full, offer)
-            waits = request_waits(headers)
-            return self.hiring.checkout.take(
-                contract, capability, body, offer, stored, hooks, load, waits=waits
-            )
+            order = Order(contract, capability, body, offer, _as_stored(in_full, offer), hooks)
+            return self.hiring.checkout.take(order, load, waits=request_waits(headers))
         except PaymentRequired as refused:
             refused.offer = self._shown(capability, refused.offer, load)
             raise

@@ -5,18 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from worker.capabilities.declare import Capability
 from worker.contracts.book import Contract, ContractBook
-from worker.contracts.terms import BEFORE_WORK
 from worker.core.errors import Conflict, Unavailable
 from worker.core.states import Lane
 from worker.delivery.webhooks import WebhookTarget
 from worker.engine.load import Load
-from worker.engine.service import lane_of
-from worker.hiring.claims import Claims, PreparedClaim, proves_payer, sent_payment
-from worker.hiring.conditions import SHORT_BYTES, MayBePaid, PaymentConditions
+from worker.hiring.claims import Claims
+from worker.hiring.conditions import MayBePaid, PaymentConditions
+from worker.hiring.order import Order
 from worker.hiring.own_calls import OwnCalls
 from worker.hiring.refusals import no_contract, other_input, payment_used
 from worker.hiring.task import Task, TaskInput, too_many_payments
@@ -28,8 +26,7 @@ from worker.payments.found import FoundMoney
 from worker.payments.settlement_lease import ClaimedPayment
 from worker.payments.settler import Settler
 from worker.store.scripts import Reply
-from worker.x402.offer import Offer
-from worker.x402.wire import PaymentPayload, restore
+from worker.x402.wire import restore
 
 # How long the claim of a known payer's payment waits for the facilitator. A request that is sent again
 # meanwhile, or asks for its task, finds none yet.
@@ -52,96 +49,63 @@ class Checkout:
     found: FoundMoney
     spawn: Callable[[Callable[[], object]], None]
 
-    def take(
-        self,
-        contract: Contract,
-        capability: Capability,
-        body: TaskInput,
-        offer: Offer,
-        payment: PaymentPayload,
-        hooks: list[WebhookTarget],
-        load: Load,
-        *,
-        waits: bool,
-    ) -> Task | None:
-        """Claims a payment that fits its offer; None if a concurrent request won.
+    def take(self, order: Order, load: Load, *, waits: bool) -> Task | None:
+        """Claims the payment; None if a concurrent request won.
 
         `waits`: the request waits for the end of the work.
         """
-        sent = sent_payment(payment, offer)
-        first = contract.execution is None and contract.terms.settlement != BEFORE_WORK
-        promised = contract.terms.max_latency_ms is not None
-        short = lane_of(capability) is Lane.EXPRESS and len(body.raw) <= SHORT_BYTES and not promised
-        early = None
-        may = waits and first and short and proves_payer(payment) and self.claims.ledger.safe.alone
-        if may and self.settler.known_payers.may_ask(payment.authorization.payer, sent.key):
-            early = EarlyVerification(partial(self.settler.ask, sent), self.spawn)
+        early = self._ask_early(order) if waits else None
         prepared = self.claims.prepare(
-            contract,
-            capability,
-            body,
-            offer,
-            payment,
-            sent,
-            hooks,
-            most_ahead=self.conditions.most_ahead(contract, capability, load),
+            order,
+            most_ahead=self.conditions.most_ahead(order.contract, order.capability, load),
             assumed_us=load.at if load.assumed else None,
         )
-        return self._claim(prepared, contract, capability, offer, payment, early)
-
-    def _claim(
-        self,
-        prepared: PreparedClaim,
-        contract: Contract,
-        capability: Capability,
-        offer: Offer,
-        payment: PaymentPayload,
-        early: EarlyVerification | None,
-    ) -> Task | None:
-        """Makes the claim, and starts what follows."""
         agreed = early is not None and early.agreed(_EARLY_SECONDS)
         self.settler.checkpoint("before_claim")
-        began = time.monotonic()
+        claimed_after = time.monotonic()
         made = self.claims.make(prepared, verified=agreed, waits=self.tasks.listens)
         self.settler.checkpoint("after_claim")
         if made.reply.answer is not ClaimAnswer.CLAIMED:
-            return self._not_claimed(made.reply, contract, offer)
-        self.book.learn(replace(contract, execution=made.id))
-        # The clock handles a claim that no replica has yet.
+            return self._not_claimed(made.reply, order)
+        self.book.learn(replace(order.contract, execution=made.id))
         calls = None
+        # The clock handles a claim that no replica has yet.
         if made.reply.values[1]:
-            number, sent = int(made.reply.text()), prepared.sent
-            claimed = ClaimedPayment(
-                number, sent.payload, sent.requirements, payment.authorization.payer, contract.ref
-            )
-            calls = OwnCalls(self.spawn, claimed)
+            sent, number = order.sent, int(made.reply.text())
+            payment = ClaimedPayment(number, sent.payload, sent.requirements, order.payer, order.contract.ref)
+            calls = OwnCalls(self.spawn, payment)
             if made.begun:
-                calls.recorded_at = calls.began_after = began
+                calls.begun_with_claim(claimed_after)
             else:
-                begins = contract.execution is None and contract.terms.settlement != BEFORE_WORK
-                queued = begins and lane_of(capability) is Lane.QUEUE
-                self._verify(made.id, calls, claimed, early, queued=queued)
-        return self.tasks.begun(contract, capability, made.id, calls)
+                self._verify(made.id, order, payment, calls, early)
+        return self.tasks.begun(order.contract, order.capability, made.id, calls)
+
+    def _ask_early(self, order: Order) -> EarlyVerification | None:
+        """Asks the facilitator about the payment before it is claimed, if its wallet has earned that."""
+        may = order.begins_work and order.is_short and order.proves_payer and self.claims.ledger.safe.alone
+        if not may or not self.settler.known_payers.may_ask(order.payer, order.sent.key):
+            return None
+        sent = order.sent
+        return EarlyVerification(lambda: self.settler.ask(sent.payload, sent.requirements), self.spawn)
 
     def _verify(
         self,
         id: str,
+        order: Order,
+        payment: ClaimedPayment,
         calls: OwnCalls,
-        claimed: ClaimedPayment,
         early: EarlyVerification | None,
-        *,
-        queued: bool,
     ) -> None:
         """Starts the verification, or goes on with an early one; it outlives the request."""
         calls.verify(
             lambda: self.settler.verify(
                 id,
-                claimed.number,
-                (claimed.payload, claimed.requirements),
+                payment.number,
+                (payment.payload, payment.requirements),
                 early.answer if early is not None else None,
-                queued=queued,
+                queued=order.begins_work and order.lane is Lane.QUEUE,
                 before_record=calls.about_to_record,
-                waited_for=lambda: self.tasks.waits(id, claimed.number),
+                waited_for=lambda: self.tasks.waits(id, payment.number),
             )
         )
 
@@ -160,25 +124,23 @@ class Checkout:
         if found is None:
             return None
         offer = self.conditions.offer(contract, capability, load, sealed=True)
-        payment = restore(found.payload)
-        sent = sent_payment(payment, offer)
-        prepared = self.claims.prepare(contract, capability, body, offer, payment, sent, hooks)
-        made = self.claims.make(prepared)
+        order = Order(contract, capability, body, offer, restore(found.payload), hooks)
+        made = self.claims.make(self.claims.prepare(order))
         id, reply = made.id, made.reply
         self.settler.checkpoint("after_claim_found")
         if reply.answer is not ClaimAnswer.CLAIMED:
-            return self._not_claimed(reply, contract, offer)
+            return self._not_claimed(reply, order)
         self.settler.record_settled(id, int(reply.text()), found.transaction, "chain", found.payload)
         return replace(self.tasks.read(contract, id), first=True, paid_already=paying)
 
-    def _not_claimed(self, reply: Reply[ClaimAnswer], contract: Contract, offer: Offer) -> Task | None:
+    def _not_claimed(self, reply: Reply[ClaimAnswer], order: Order) -> Task | None:
         """Raises why the claim failed; None if the record now has the answer."""
         match reply.answer:
             case ClaimAnswer.SAME:
                 # Same payment as before; if it failed, it is not tried again.
-                task = self.tasks.read(contract, reply.text())
+                task = self.tasks.read(order.contract, reply.text())
                 if task.unpaid:
-                    raise task.refusal(offer)
+                    raise task.refusal(order.offer)
                 return None
             case ClaimAnswer.EXISTS | ClaimAnswer.PAYING | ClaimAnswer.CLAIMED:
                 return None

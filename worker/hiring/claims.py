@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from decimal import Decimal
@@ -14,24 +14,19 @@ from worker.contracts.book import CLOCKS_DIFFER_US, Contract
 from worker.contracts.terms import BEFORE_WORK
 from worker.core.errors import Problem
 from worker.core.ids import new_id
-from worker.core.json import ascii_of, encode
+from worker.core.json import encode
 from worker.core.states import Lane, Phase
-from worker.delivery.webhooks import WebhookTarget
 from worker.engine.creation import NewExecution
-from worker.engine.service import lane_of
 from worker.files.store import Files
-from worker.hiring.task import TaskInput
+from worker.hiring.order import Order
 from worker.payments.answers import ClaimAnswer
 from worker.payments.budget import Allowance
 from worker.payments.claim import ANY_QUEUE, Claim
 from worker.payments.fees import split_fee
 from worker.payments.ledger import Ledger
-from worker.payments.packed_payment import SentPayment
 from worker.store.data_model import CONTRACT_LABEL, HIRE_LABELS
 from worker.store.scripts import Reply, Value
-from worker.x402.offer import Offer
 from worker.x402.windows import WindowRules, longest_validity
-from worker.x402.wire import PaymentPayload, payment_key
 
 INLINE_BYTES = 32 * 1024
 # Longer inputs go to the record only, because the log keeps what a refused payment put there.
@@ -44,7 +39,6 @@ class PreparedClaim:
 
     id: str
     values: Mapping[str, Value]
-    sent: SentPayment
     input_ref: bytes
     before: bytes
 
@@ -74,28 +68,23 @@ class Claims:
 
     def prepare(
         self,
-        contract: Contract,
-        capability: Capability,
-        body: TaskInput,
-        offer: Offer,
-        payment: PaymentPayload,
-        sent: SentPayment,
-        hooks: Sequence[WebhookTarget] = (),
+        order: Order,
         *,
         most_ahead: int = ANY_QUEUE,
         assumed_us: int | None = None,
     ) -> PreparedClaim:
-        """Everything that the claim stores; a long input is stored already. `sent`: `sent_payment(...)`."""
+        """Everything that the claim stores; a long input is stored already."""
+        contract, capability, body = order.contract, order.capability, order.body
         before = self.ledger.input_ref(contract.execution) if contract.execution else b""
         input, input_ref = self.pack(body.value)
         new = NewExecution(
             id=contract.execution or new_id(),
             agent=capability.name,
             door=contract.door,
-            lane=lane_of(capability),
+            lane=order.lane,
             input=input,
             input_ref=input_ref,
-            labels=_labels(contract, payment),
+            labels=_labels(order),
             timeout_us=0,
             run_limit_us=int(capability.time_limit * 1e6),
             attempts=capability.attempts,
@@ -104,16 +93,16 @@ class Claims:
         )
         fields = self._record(new, capability, contract)
         fields["body"] = body.mark
-        if hooks:
-            fields["hooks"] = encode([hook.stored() for hook in hooks])
+        if order.hooks:
+            fields["hooks"] = encode([hook.stored() for hook in order.hooks])
         labels = encode(dict(new.labels))
         if not self._named_already(new):
             fields["labels"] = labels
         logged = new.input if len(new.input) <= LOGGED_INPUT_BYTES else b"null"
         created = b'{"agent_id":%s,"input":%s,"labels":%s}' % (encode(new.agent), logged, labels)
-        claim = self._claim(contract, offer, payment, sent, most_ahead, assumed_us)
+        claim = self._claim(order, most_ahead, assumed_us)
         values = self.ledger.claim_values(new, claim, fields, created)
-        return PreparedClaim(new.id, values, sent, input_ref, before)
+        return PreparedClaim(new.id, values, input_ref, before)
 
     def make(self, prepared: PreparedClaim, *, verified: bool = False, waits: bool = False) -> MadeClaim:
         """Makes the claim; the execution's id is valid if it succeeds.
@@ -143,42 +132,34 @@ class Claims:
                 with suppress(Problem):
                     self.files.delete(json.loads(ref)["key"])
 
-    def _claim(
-        self,
-        contract: Contract,
-        offer: Offer,
-        payment: PaymentPayload,
-        sent: SentPayment,
-        most_ahead: int,
-        assumed_us: int | None,
-    ) -> Claim:
+    def _claim(self, order: Order, most_ahead: int, assumed_us: int | None) -> Claim:
+        contract, offer, sent = order.contract, order.offer, order.sent
         terms = contract.terms
         return Claim(
             contract_ref=contract.ref,
             payment_key=sent.key,
-            identifier=payment.identifier or "",
-            payer=payment.authorization.payer,
+            identifier=order.payment.identifier or "",
+            payer=order.payer,
             amount=offer.amount,
             payload=sent.payload,
             requirements=sent.requirements,
-            valid_before_s=payment.authorization.valid_before,
+            valid_before_s=order.payment.authorization.valid_before,
             mode=terms.settlement,
             fee=split_fee(offer.amount, Decimal(terms.fee_percentage)).fee,
             fee_wallet=terms.fee_wallet.lower(),
             deadline_us=terms.deadline,
-            latency_us=None if terms.max_latency_ms is None else terms.max_latency_ms * 1000,
-            allowance=self._allowance(contract, payment),
+            allowance=self._allowance(order),
             signed_us=contract.signed_us,
             longest_us=longest_validity(offer.max_timeout_s) * 1_000_000 + CLOCKS_DIFFER_US,
             most_ahead=most_ahead,
             assumed_us=assumed_us,
             asker=self.asker,
             document_hash=contract.hash,
-            **(_with_document(contract, payment) if contract.is_purchase else {}),
+            **(_with_document(order) if contract.is_purchase else {}),
         )
 
-    def _allowance(self, contract: Contract, payment: PaymentPayload) -> Allowance:
-        if contract.is_purchase and not proves_payer(payment):
+    def _allowance(self, order: Order) -> Allowance:
+        if order.contract.is_purchase and not order.proves_payer:
             return self.allowance.of_unproven_payer()
         return self.allowance
 
@@ -208,11 +189,6 @@ class Claims:
         return fields
 
 
-def sent_payment(payment: PaymentPayload, offer: Offer) -> SentPayment:
-    """What the facilitator is sent about a payment, and the claim stores of it."""
-    return SentPayment(payment.stored(), ascii_of(offer.requirements()), payment_key(payment))
-
-
 def context_of(contract: Contract) -> bytes:
     """The parts of the contract that an agent sees."""
     terms = contract.terms
@@ -231,25 +207,21 @@ def context_of(contract: Contract) -> bytes:
     )
 
 
-def _labels(contract: Contract, payment: PaymentPayload) -> dict[str, str]:
+def _labels(order: Order) -> dict[str, str]:
+    contract = order.contract
     labels = {"door": contract.door, CONTRACT_LABEL: contract.ref}
-    if contract.is_purchase and proves_payer(payment):
+    if contract.is_purchase and order.proves_payer:
         # Only a wallet with a key can sign in for its list; nobody else may add entries.
-        labels["payer"] = payment.authorization.payer
+        labels["payer"] = order.payer
     return labels
 
 
-def proves_payer(payment: PaymentPayload) -> bool:
-    """Whether a key signed it: 65 bytes were checked before the claim; a facilitator checks others."""
-    return len(payment.signature_bytes) == 65
-
-
-def _with_document(contract: Contract, payment: PaymentPayload) -> dict[str, Any]:
+def _with_document(order: Order) -> dict[str, Any]:
     """The purchase's own data, which the claim is the first to store."""
     # Under a signature that we cannot check, a stranger may name any wallet but not take its identifiers.
-    named = "payer" if proves_payer(payment) else "unproven"
+    named = "payer" if order.proves_payer else "unproven"
     return {
-        "document": contract.text,
-        "drafted_us": contract.terms.created_at,
-        "identifier_scope": f"{named}:{payment.authorization.payer}",
+        "document": order.contract.text,
+        "drafted_us": order.contract.terms.created_at,
+        "identifier_scope": f"{named}:{order.payer}",
     }

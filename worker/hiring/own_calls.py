@@ -37,6 +37,10 @@ class OwnCalls:
     def about_to_record(self) -> None:
         self.recorded_at = time.monotonic()
 
+    def begun_with_claim(self, after: float) -> None:
+        """The claim, which was made after that moment (monotonic), made the work begin."""
+        self.recorded_at = self.began_after = after
+
     def verify(self, call: Callable[[], str]) -> None:
         """Starts the verification."""
 

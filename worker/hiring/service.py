@@ -17,6 +17,7 @@ from worker.hiring.checkout import Checkout, request_waits
 from worker.hiring.claims import context_of
 from worker.hiring.conditions import MayBePaid, PaymentConditions
 from worker.hiring.manifest import not_served
+from worker.hiring.order import Order
 from worker.hiring.payment_match import expect_payment
 from worker.hiring.refusals import (
     no_contract,
@@ -261,8 +262,8 @@ class Hiring:
         expect_payment(payment, offer, load.at)
         if known is None or not known.sealed:
             self.conditions.check_hosts(hooks, webhook_url)
-        waits = request_waits(headers)
-        return self.checkout.take(contract, capability, body, offer, payment, hooks, load, waits=waits)
+        order = Order(contract, capability, body, offer, payment, hooks)
+        return self.checkout.take(order, load, waits=request_waits(headers))
 
     def _has_landed(self, contract: Contract, offer: Offer, headers: Mapping[str, str]) -> bool:
         """Whether the request's payment was found on the chain; if so, binds it to this contract."""

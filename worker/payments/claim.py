@@ -33,7 +33,6 @@ class Claim:
     fee: int
     fee_wallet: str
     deadline_us: int
-    latency_us: int | None
     allowance: Allowance
     # When both parties had signed, and for how long after a claim its authorization may land.
     signed_us: int = FAR_US

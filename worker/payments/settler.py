@@ -118,7 +118,7 @@ class Settler:
         request that claimed it waits here.
         """
         payload, requirements = claimed or self._ledger.payload(id, number)
-        answer = self._ask(payload, requirements) if asked is None else asked()
+        answer = self.ask(payload, requirements) if asked is None else asked()
         verdict = classify_verify(answer)
         before_record()
         if isinstance(verdict, Valid):
@@ -136,11 +136,8 @@ class Settler:
             return self._verify_refused(id, number, verdict.code)
         return self._unsure(id, number, verdict.cause)
 
-    def ask(self, payment: SentPayment) -> FacilitatorAnswer:
+    def ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
         """Asks the facilitator whether it would settle the payment."""
-        return self._ask(payment.payload, payment.requirements)
-
-    def _ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
         self.checkpoint("before_verify")
         answer = self._facilitator.verify(journaled(payload), journaled(requirements))
         self.checkpoint("after_verify")
