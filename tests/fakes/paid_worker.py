@@ -28,10 +28,12 @@ from worker.app import create_app
 from worker.core.settings import Settings
 from worker.local.valkey import EmbeddedStore
 from worker.parts import Parts
+from worker.queue.checks import LANE as CHECKS
 
 ROOT = Path(__file__).parents[2]
 WORKER_KEY = "0x" + "22" * 32
 SECOND = 1_000_000
+LANES = ("express", "queue", CHECKS)
 T = TypeVar("T")
 
 
@@ -95,7 +97,7 @@ class PaidWorker(ExecutionReads):
         eventually(self._ready, 30, "work that is ready")
 
     def _ready(self) -> bool:
-        lanes = all(self.parts.store.takers(lane) for lane in ("express", "queue"))
+        lanes = all(self.parts.store.takers(lane) for lane in LANES)
         # Contracts older than the moment at which the clock first sees the store are held back for a while.
         seen = self.client.exists(self.parts.keys.life)
         return bool(lanes and seen and self.parts.store.clock_age() is not None)
@@ -119,7 +121,7 @@ class PaidWorker(ExecutionReads):
         """Moves the store's clock ahead. Running work loses its lease."""
         self.client.incrby(self.parts.keys.test_clock, int(seconds * SECOND))
         if self._work is not None:
-            for lane in ("express", "queue"):
+            for lane in LANES:
                 # Its processes are alive, but would register in the new time only some seconds later.
                 self.parts.store.sign_on(lane, "as-before-the-jump")
             eventually(lambda: (self.parts.store.clock_age() or 99) < 5, description="a tick after the jump")

@@ -27,7 +27,7 @@ from tests.fakes.dollar import Rpc
 from tests.fakes.execution_reads import ExecutionReads
 from tests.fakes.forgetful import Stores
 from tests.fakes.official_facilitator import OfficialFacilitator
-from tests.fakes.paid_worker import ROOT, SECOND, check_sums, inherited, paid_environ
+from tests.fakes.paid_worker import LANES, ROOT, SECOND, check_sums, inherited, paid_environ
 from tests.fakes.seeker import HttpDoor, Seeker
 from tests.waiting import eventually
 from worker.contracts.signatures import address_of
@@ -165,7 +165,7 @@ class WorkerProcesses(ExecutionReads):
 
     def after_leap(self) -> None:
         """The processes are registered again, which by leaps they have not been for long."""
-        for lane in ("express", "queue"):
+        for lane in LANES:
             self.parts.store.sign_on(lane, "as-before-the-jump")
         eventually(lambda: (self.parts.store.clock_age() or 99) < 5, description="a tick after the jump")
 

@@ -131,6 +131,7 @@ def test_without_a_check_process_nobody_waits(place: Place) -> None:
     began = time.monotonic()
     refused = place.ask("double", 1)
     assert isinstance(refused, Unavailable) and refused.code == "WORKER_BUSY"
+    assert refused.message == "no process makes checks at the moment"
     assert time.monotonic() - began < checks_module.PATIENCE / 2
     assert place.client.keys("w:check*") == []
 
@@ -164,7 +165,8 @@ def test_the_queue_is_short_and_payers_come_first(place: Place, monkeypatch: pyt
     for n in range(MOST_WAITING - 1):
         place.ask("double", n, CheckRequester(f"192.0.2.{n}"))
     place.ask("double", 99, CheckRequester("192.0.2.99", "0xpaid", paid=True))
-    place.ask("double", 100, CheckRequester("192.0.2.100", "0xpaid", paid=True))
+    refused = place.ask("double", 100, CheckRequester("192.0.2.100", "0xpaid", paid=True))
+    assert isinstance(refused, Unavailable) and refused.message == "too many checks wait"
     assert place.client.llen(place.keys.checks) == MOST_WAITING
     first = place.queue.take(1.0)
     assert first is not None and first.input == 99

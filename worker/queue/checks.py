@@ -144,7 +144,9 @@ class CheckQueue:
         )
         if reply.answer is CheckAskAnswer.SPENT:
             raise ChecksSpent(retry_after=-(-int(reply.text()) // 1000))
-        if reply.answer is not CheckAskAnswer.QUEUED:
+        if reply.answer is CheckAskAnswer.ABSENT:
+            raise busy("no process makes checks at the moment")
+        if reply.answer is CheckAskAnswer.FULL:
             raise busy("too many checks wait")
 
     def take(self, wait: float) -> WaitingCheck | None:
