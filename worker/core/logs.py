@@ -64,10 +64,12 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
         _Known(settings.secrets()),
         _renderer(json, output),
     ]
+    # Each line would otherwise look up the stream's lock, in a logger of its own.
+    writer = structlog.WriteLogger(output)
     structlog.configure(
         processors=[*shared, *last],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(output),
+        logger_factory=lambda *_: writer,
         cache_logger_on_first_use=False,
     )
     handler = logging.StreamHandler(output)

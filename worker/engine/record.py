@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,29 @@ SUMMARY = (
 
 # Fields of a row in the API's list.
 ROW = ("id", "agent", "door", "state", "created", "updated", "labels", "contract")
+
+
+# How a stored field is read. One that is empty or absent has its attribute's default.
+_READERS: dict[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(("id", "agent", "door", "session", "worker", "digest", "version"), bytes.decode),
+    **dict.fromkeys(("message", "scope", "key", "sealed_by", "contract", "parked"), bytes.decode),
+    **dict.fromkeys(("attempt", "attempts", "fence", "created", "updated", "ends_by", "run_until"), int),
+    **dict.fromkeys(("started", "first_started", "sealed", "ended", "said", "marks"), int),
+    **dict.fromkeys(("contract_created", "retries", "retries_used", "inputs_used"), int),
+    **dict.fromkeys(("input", "input_ref", "context", "output", "result", "error", "body", "hooks"), bytes),
+    "lane": {lane.encode(): lane for lane in Lane}.__getitem__,
+    "state": {state.encode(): state for state in State}.__getitem__,
+    "phase": {phase.encode(): phase for phase in Phase}.__getitem__,
+    "progress": float,
+    "resumed": b"1".__eq__,
+    "before_work": bool,
+}
+_ATTRIBUTES = {"said": "streamed", "context": "context_json", "result": "result_json", "error": "error_json"}
+_FIELDS = {name: (_ATTRIBUTES.get(name, name), read) for name, read in _READERS.items()}
+_REQUIRED: dict[str, Any] = {
+    **dict.fromkeys(("id", "agent", "door"), ""),
+    **dict.fromkeys(("attempt", "attempts", "fence", "created", "updated", "ends_by"), 0),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,64 +184,14 @@ def row_from_values(values: Sequence[bytes | None]) -> ExecutionRow | None:
 
 def from_mapping(raw: Mapping[str, bytes]) -> Execution:
     """Reads all of a record's fields that Python knows."""
-
-    def text(name: str) -> str:
-        return raw.get(name, b"").decode()
-
-    def whole(name: str) -> int:
-        return int(raw.get(name) or 0)
-
-    def blob(name: str) -> bytes:
-        return raw.get(name, b"")
-
-    progress = text("progress")
-    return Execution(
-        id=text("id"),
-        agent=text("agent"),
-        door=text("door"),
-        lane=Lane(text("lane")),
-        state=State(text("state")),
-        phase=Phase(text("phase")),
-        attempt=whole("attempt"),
-        attempts=whole("attempts"),
-        fence=whole("fence"),
-        created=whole("created"),
-        updated=whole("updated"),
-        ends_by=whole("ends_by"),
-        run_until=whole("run_until"),
-        started=whole("started"),
-        first_started=whole("first_started"),
-        sealed=whole("sealed"),
-        ended=whole("ended"),
-        session=text("session"),
-        worker=text("worker"),
-        digest=text("digest"),
-        version=text("version"),
-        progress=float(progress) if progress else None,
-        message=text("message"),
-        streamed=whole("said"),
-        marks=whole("marks"),
-        labels=_labels(raw.get("labels"), raw.get("door"), raw.get("contract")),
-        input=raw.get("input", b"null"),
-        input_ref=blob("input_ref"),
-        context_json=blob("context"),
-        scope=text("scope"),
-        key=text("key"),
-        output=blob("output"),
-        result_json=blob("result"),
-        error_json=blob("error"),
-        sealed_by=text("sealed_by"),
-        resumed=text("resumed") == "1",
-        contract=text("contract"),
-        contract_created=whole("contract_created"),
-        before_work=bool(blob("before_work")),
-        body=blob("body"),
-        hooks=blob("hooks"),
-        parked=text("parked"),
-        retries=whole("retries"),
-        retries_used=whole("retries_used"),
-        inputs_used=whole("inputs_used"),
-    )
+    known = dict(_REQUIRED)
+    for name, value in raw.items():
+        field = _FIELDS.get(name)
+        if field is not None and value:
+            attribute, read = field
+            known[attribute] = read(value)
+    known["labels"] = _labels(raw.get("labels"), raw.get("door"), raw.get("contract"))
+    return Execution(**known)
 
 
 def _labels(labels: bytes | None, door: bytes | None, contract: bytes | None) -> dict[str, str]:

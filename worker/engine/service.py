@@ -178,11 +178,14 @@ class Executions:
 
     def output(self, execution: Execution) -> Any:
         """The output value; None if there is none yet, or if only files were produced."""
-        ref = execution.result.get("value_ref")
-        if ref:
-            content = read(self._files, FileRef(**ref))
-            return content.decode() if execution.result["type"] == "text" else json.loads(content)
-        return json.loads(execution.output) if execution.output else None
+        if execution.output:
+            return json.loads(execution.output)
+        result = execution.result
+        ref = result.get("value_ref")
+        if not ref:
+            return None
+        content = read(self._files, FileRef(**ref))
+        return content.decode() if result["type"] == "text" else json.loads(content)
 
     def streamed_text(self, execution: Execution) -> str:
         """The whole text of a completed stream, which is the last of its files."""

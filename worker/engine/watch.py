@@ -15,6 +15,7 @@ from typing import Any, Protocol, Self
 
 import redis
 
+from worker.core.greenlets import let_greenlets_run
 from worker.store.outage import note
 
 _RECONNECT_SECONDS = 0.5
@@ -164,6 +165,8 @@ class Watcher:
             if kind == b"message":
                 for watch in list(self._waiting.get(channel, ())):
                     watch.hear(message[2])
+                # Who waited for it goes on before the next one is read.
+                let_greenlets_run()
             elif kind:
                 pubsub.handle_message(message)  # type: ignore[no-untyped-call]
                 if kind == b"subscribe":

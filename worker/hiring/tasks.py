@@ -200,9 +200,8 @@ class Tasks:
         told, lease = decisions.take(), decisions.lease
         if lease and calls.payment is not None and not (calls.lease_used or calls.settling):
             decisions.lease, calls.lease_used = b"", True
-            calls.settle(
-                partial(self.settler.settle_sealed, task.id, calls.payment, lease, calls.began_after)
-            )
+            settle = partial(self.settler.settle_sealed, task.id, calls.payment, lease, calls.began_after)
+            calls.settle(lambda: settle(calls.complete))
         elif SETTLE in told:
             calls.settle(lambda: self.settler.settle(task.id))
         elif (LOOK in told or timed_out) and not calls.settling:

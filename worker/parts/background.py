@@ -37,16 +37,16 @@ class Background:
     """Runs each work at once, as paid work of the store's connections."""
 
     def __init__(self) -> None:
+        # Taking from a list and adding to it are one step each, which needs no lock.
         self._idle: list[_Waiting] = []
-        self._lock = threading.Lock()
 
     def __call__(self, work: Work) -> None:
-        with self._lock:
-            waiting = self._idle.pop() if self._idle else None
-        if waiting is not None:
-            waiting.give(work)
-        else:
+        try:
+            waiting = self._idle.pop()
+        except IndexError:
             threading.Thread(target=self._run, args=(work,), name="outlives-request", daemon=True).start()
+        else:
+            waiting.give(work)
 
     def _run(self, work: Work) -> None:
         waiting = _Waiting()
@@ -55,8 +55,7 @@ class Background:
                 work()
             except Exception as error:  # nobody waits for it; the clock completes the rest
                 note(error, "web.background")
-            with self._lock:
-                if len(self._idle) >= _IDLE:
-                    return
-                self._idle.append(waiting)
+            if len(self._idle) >= _IDLE:
+                return
+            self._idle.append(waiting)
             work = waiting.take()

@@ -196,11 +196,19 @@ class Settler:
         return self._call(id, lease)
 
     def settle_sealed(
-        self, id: str, payment: ClaimedPayment, told: bytes, sealed_after: float
+        self,
+        id: str,
+        payment: ClaimedPayment,
+        told: bytes,
+        sealed_after: float,
+        completed: Callable[[Reading], None],
     ) -> Reading | None:
-        """Makes the call whose lease came with the seal, which came after that moment (monotonic)."""
+        """Makes the call whose lease came with the seal, which came after that moment (monotonic).
+
+        `completed` is called as soon as the work is recorded as completed.
+        """
         self.checkpoint("before_settle_begin")
-        return self._call(id, self._ledger.lease_with_seal(payment, told, sealed_after))
+        return self._call(id, self._ledger.lease_with_seal(payment, told, sealed_after), completed)
 
     def settle_unheard(self, id: str, number: int) -> Reading | None:
         """Settles where the lease came with the seal to this process, which has not heard of it yet."""
@@ -212,7 +220,9 @@ class Settler:
         back = partial(self._ledger.settle_back, id, number, SEAL_TOKEN, pause_us=0)
         insist(back, "payment", patience=SETTLE_GRACE_US / 1e6)
 
-    def _call(self, id: str, lease: SettlementLease) -> Reading | None:
+    def _call(
+        self, id: str, lease: SettlementLease, completed: Callable[[Reading], None] | None = None
+    ) -> Reading | None:
         self.checkpoint("after_settle_begin")
         payload = lease.payload.decode()
         with self._renewing(id, lease) as held:
@@ -229,9 +239,9 @@ class Settler:
             took = time.monotonic() - asked
         self.checkpoint("after_settle")
         outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
-        completed: Reading | None = None
+        reading: Reading | None = None
         if isinstance(outcome, Settled):
-            completed = self._record_settled(
+            reading = self._record_settled(
                 id,
                 lease.number,
                 outcome.transaction,
@@ -241,13 +251,14 @@ class Settler:
                 contract_ref=lease.contract_ref,
                 by_claimant=lease.token == SEAL_TOKEN,
                 settle_ms=round(took * 1_000),
+                completed=completed,
             ).reading
         elif isinstance(outcome, SettlementRefused):
             self._refused_by_facilitator(id, lease, outcome.code)
         else:
             self._unknown(id, lease, outcome)
         self.checkpoint("after_outcome")
-        return completed
+        return reading
 
     def record_settled(
         self, id: str, number: int, transaction: str, how: str, payload: str | None = None
@@ -271,6 +282,7 @@ class Settler:
         contract_ref: str = "",
         by_claimant: bool = False,
         settle_ms: int | None = None,
+        completed: Callable[[Reading], None] | None = None,
     ) -> SettledReply:
         payment = restore(payload)
         response = self._response(payment, transaction)
@@ -288,6 +300,10 @@ class Settler:
                 by_claimant=by_claimant,
             )
         )
+        if reply.answer is SettledAnswer.COMPLETED:
+            self.known_payers.paid(payment.authorization.payer)
+            if completed is not None and reply.reading is not None:
+                completed(reply.reading)
         log.info(
             "payment.settled",
             execution_id=id,
@@ -296,8 +312,6 @@ class Settler:
             status=reply.answer,
             settle_ms=settle_ms,
         )
-        if reply.answer is SettledAnswer.COMPLETED:
-            self.known_payers.paid(payment.authorization.payer)
         self._queued(id, reply.answer, reply.lane)
         return reply
 

@@ -73,8 +73,8 @@ class PaymentPayload:
     def identifier(self) -> str | None:
         """Return the seeker's own idempotency key, if they sent one."""
         entry = self.extensions.get(PAYMENT_IDENTIFIER)
-        info = entry.get("info") if isinstance(entry, Mapping) else None
-        found = info.get("id") if isinstance(info, Mapping) else None
+        info = entry.get("info") if isinstance(entry, dict) else None
+        found = info.get("id") if isinstance(info, dict) else None
         return found if isinstance(found, str) else None
 
     def stored(self) -> str:
@@ -84,8 +84,17 @@ class PaymentPayload:
         may differ from the other fields.
         """
         text = ascii_of(self.raw)
-        _JOURNALED.add(text, Journaled(text, self.raw), len(text))
+        document = Journaled(text, self.raw)
+        if self.version == _RESTORED and self._is_its_raw:
+            document.payment = self
+        _JOURNALED.add(text, document, len(text))
         return text
+
+    @property
+    def _is_its_raw(self) -> bool:
+        """Whether no part of `raw` was replaced since it was decoded."""
+        same = self.raw.get("extensions", self.extensions) is self.extensions
+        return same and self.raw.get("resource") is self.resource
 
 
 def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +105,7 @@ def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in document.items():
-        if name in ("accepted", "payload", "authorization") and isinstance(value, Mapping):
+        if name in ("accepted", "payload", "authorization") and isinstance(value, dict):
             found[name] = with_checksums(value)
         elif name in ("asset", "payTo", "from", "to") and is_address(value):
             found[name] = checksum_address(value)
