@@ -191,7 +191,7 @@ def test_money_is_not_refunded_while_its_payment_is_open(setup: FoundSetup) -> N
     paid = setup.ledger_setup.claim(nonce=NONCE)
     with pytest.raises(Conflict, match="open"):
         setup.decisions.refund(listed)
-    setup.ledger_setup.settler.verify(paid.id, 1)
+    setup.ledger_setup.settler.verifier.verify(paid.id, 1)
     with pytest.raises(Conflict):
         setup.decisions.refund(listed)
     assert setup.ledger_setup.sums.get("refunds_due", 0) == 0 and setup.balanced() == []

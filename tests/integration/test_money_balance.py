@@ -43,7 +43,7 @@ class MoneyWorld:
         self.legs = LegRunner(
             self.books,
             self.ledger_setup.facilitator,
-            sign=self.ledger_setup.settler._sign,
+            sign=self.ledger_setup.settler.settled._sign,
             wallet=WORKER,
             network=BASE_SEPOLIA,
             fees=FeeRules(threshold=250, period_us=3_600_000_000),
@@ -84,7 +84,7 @@ class MoneyWorld:
 
     def verify(self, choice: int) -> None:
         if paid := self._one(choice):
-            self.ledger_setup.settler.verify(paid.id, paid.number)
+            self.ledger_setup.settler.verifier.verify(paid.id, paid.number)
 
     def refuse(self, choice: int) -> None:
         if paid := self._one(choice):

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from worker.core.states import Lane, Phase, State
+from worker.core.states import Lane, Phase
 from worker.engine import record
 from worker.engine.answers import (
     APPEND,
@@ -210,21 +210,6 @@ class ExecutionStore(ExecutionReader):
             deadline=deadline,
         )
         return reply.answer, reply.text()
-
-    def hand_back_of(self, id: str, session: str) -> None:
-        """Hands back the lease that was granted under this session, if it was, and is held.
-
-        Without an id, of the execution that a waiting process was handed under the session.
-        """
-        if not id:
-            handed = self.client.lpop(self.keys.handed(session))
-            if handed is None:
-                return
-            id = as_bytes(handed).decode()
-        # No more of the record is read: what is spoiled in it must not stop the caller.
-        state, fence, of = self.client.hmget(self.keys.record(id), ["state", "fence", "session"])
-        if state == State.RUNNING.encode() and of == session.encode():
-            self.requeue(id, int(as_bytes(fence)), "not_begun")
 
     def hint(self, id: str) -> tuple[HintAnswer, str]:
         reply = self.scripts.run(HINT, id=id)

@@ -85,8 +85,8 @@ class Checkout:
         may = order.begins_work and order.is_short and order.proves_payer and self.claims.ledger.safe.alone
         if not may or not self.settler.known_payers.may_ask(order.payer, order.sent.key):
             return None
-        sent = order.sent
-        return EarlyVerification(lambda: self.settler.ask(sent.payload, sent.requirements), self.spawn)
+        sent, verifier = order.sent, self.settler.verifier
+        return EarlyVerification(lambda: verifier.ask(sent.payload, sent.requirements), self.spawn)
 
     def _verify(
         self,
@@ -98,7 +98,7 @@ class Checkout:
     ) -> None:
         """Starts the verification, or goes on with an early one; it outlives the request."""
         calls.verify(
-            lambda: self.settler.verify(
+            lambda: self.settler.verifier.verify(
                 id,
                 payment.number,
                 (payment.payload, payment.requirements),

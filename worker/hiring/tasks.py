@@ -129,7 +129,7 @@ class Tasks:
             refused.charged = self.read(task.contract, id).charged
             refused.advice = "GET this address to see its result."
             raise
-        self.settler.forget_unpaid(id)
+        self.settler.verifier.forget_unpaid(id)
         return self.read(task.contract, id)
 
     def wait(self, task: Task, until: float, *, until_paid: bool = False) -> Task:

@@ -159,7 +159,7 @@ class Audit:
 
     def _proven(self, case: _Case, transaction: str) -> None:
         named = case.payment.transaction
-        response = "" if transaction == named else self._settler.response(case.payload, transaction)
+        response = "" if transaction == named else self._settler.settled.response(case.payload, transaction)
         status = self._book.end(case.name, "proven", transaction, response)
         log.info("audit.proven", execution_id=case.name.id, number=case.name.number, status=status)
 

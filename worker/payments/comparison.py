@@ -186,7 +186,7 @@ class Comparison:
             self._found.list_only(transfer)
         elif payment.state is PaymentState.SETTLED:
             pass
-        elif self._settler.predates(id, transfer.time_us):
+        elif self._settler.verifier.predates(id, transfer.time_us):
             # An old payment claimed for a new contract: it bought something that the store has forgotten.
             self._found.list_only(transfer)
         else:

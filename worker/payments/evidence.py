@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from worker.payments.chain import MICROSECONDS, ChainEvidence
+import structlog
+
+from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
 from worker.payments.standing import Standing, Wanted
 from worker.x402.windows import longest_validity
-from worker.x402.wire import PaymentPayload
+from worker.x402.wire import PaymentPayload, restore
+
+log = structlog.get_logger()
 
 # An authorization cannot land after its end; blocks may come late, so we wait a little longer.
 _AFTER_END_S = 600
@@ -35,6 +39,17 @@ def look(chain: ChainEvidence, payment: PaymentPayload, named: str = "") -> Chai
     """Looks up the payment's own authorization; `named` is a hash that may be its transaction."""
     found = chain.standings([wanted(payment, named)])
     return _verdict(found.standings[0], payment.authorization.valid_before, found.head.time_us)
+
+
+def look_up(chain: ChainEvidence | None, payload: str, named: str = "") -> ChainVerdict | None:
+    """The same for a journaled payment; None if there is no chain, or if it does not answer."""
+    if chain is None:
+        return None
+    try:
+        return look(chain, restore(payload), named)
+    except ChainUnavailable:
+        log.warning("payment.chain_away")
+        return None
 
 
 def wanted(payment: PaymentPayload, named: str = "") -> Wanted:

@@ -1,4 +1,4 @@
-"""Drives payments to their outcome: verifies, settles, and repeats calls until the outcome is known.
+"""Drives payments to their outcome: settles them, and repeats calls until the outcome is known.
 
 The same settler serves waiting requests (in the web process, outliving the request) and the clock.
 Only the clock has the chain.
@@ -9,50 +9,34 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from worker.core.errors import Problem
 from worker.core.ids import new_id
 from worker.engine.transitions import SETTLE_GRACE_US, ExecutionStore
 from worker.files.store import Files
-from worker.payments.answers import SettledAnswer, VerifiedAnswer
-from worker.payments.chain import MICROSECONDS, ChainEvidence, ChainUnavailable
+from worker.payments.chain import ChainEvidence
 from worker.payments.checkpoints import Checkpoint, unarmed
-from worker.payments.evidence import ChainVerdict, look
+from worker.payments.evidence import look_up
 from worker.payments.facilitator import Facilitator
 from worker.payments.known_payers import KnownPayers
-from worker.payments.ledger import Ledger, SettledReply
+from worker.payments.ledger import Ledger
 from worker.payments.ledger_reader import Reading
-from worker.payments.packed_payment import SentPayment
 from worker.payments.payment import PaymentState
+from worker.payments.settled_payments import SettledPayments
 from worker.payments.settlement_call import renewing
 from worker.payments.settlement_lease import SEAL_TOKEN, SETTLE_LEASE_US, ClaimedPayment, SettlementLease
+from worker.payments.verifier import RecordVerified, Verifier
 from worker.store.outage import insist
-from worker.x402.facilitator_answers import (
-    FacilitatorAnswer,
-    Invalid,
-    Settled,
-    SettlementRefused,
-    SettlementUnknown,
-    Valid,
-    classify_settle,
-    classify_verify,
-)
-from worker.x402.receipts import Settlement, Sign, failed_response, settled_text
-from worker.x402.wire import PaymentPayload, journaled, payment_key, restore
+from worker.x402.facilitator_answers import Settled, SettlementRefused, SettlementUnknown, classify_settle
+from worker.x402.receipts import Sign, failed_response
+from worker.x402.wire import journaled
 
 log = structlog.get_logger()
 T = TypeVar("T")
-
-
-class RecordVerified(Protocol):
-    """Records that a payment is verified, and queues its work."""
-
-    def __call__(self, id: str, number: int, *, waits: bool) -> tuple[VerifiedAnswer, str]: ...
 
 
 class Settler:
@@ -73,19 +57,36 @@ class Settler:
         checkpoint: Checkpoint = unarmed,
         files: Files | None = None,
     ) -> None:
-        self._files = files
         self._ledger = ledger
-        self._store = store
         self._facilitator = facilitator
-        self._sign = sign
-        self._push = push
-        self._push_verified = push_verified
-        self._resource_url = resource_url
         self._chain = chain
         # Presume only where no process can ask a chain; here perhaps only the clock can.
         self._presume = presume and chain is None
         self.checkpoint = checkpoint
         self.known_payers = KnownPayers()
+        self.settled = SettledPayments(
+            ledger,
+            sign=sign,
+            push=push,
+            resource_url=resource_url,
+            known_payers=self.known_payers,
+            checkpoint=self._reach,
+        )
+        self.verifier = Verifier(
+            ledger,
+            store,
+            facilitator,
+            self.settled,
+            push_verified=push_verified,
+            chain=chain,
+            presume=self._presume,
+            files=files,
+            checkpoint=self._reach,
+        )
+
+    def _reach(self, point: str) -> None:
+        """Looked up each time: a test may arm another one."""
+        self.checkpoint(point)
 
     def attend(self, id: str) -> None:
         """Does whatever the execution's money is due for."""
@@ -95,92 +96,9 @@ class Settler:
             return
         if payment.state is PaymentState.CLAIMED:
             if self._ledger.safe.kept():
-                self.verify(id, payment.number)
+                self.verifier.verify(id, payment.number)
         else:
             self.settle(id)
-
-    def verify(
-        self,
-        id: str,
-        number: int,
-        claimed: tuple[str, str] | None = None,
-        asked: Callable[[], FacilitatorAnswer] | None = None,
-        *,
-        queued: bool = False,
-        before_record: Callable[[], None] = lambda: None,
-        waited_for: Callable[[], bool] = lambda: False,
-    ) -> str:
-        """Returns 'working', 'settling', 'offered', 'payment_due', 'unsure' or 'gone'.
-
-        `claimed`: payload and requirements as the caller has just stored them. `asked`: awaits the answer, if
-        the facilitator was asked before. `queued`: its work waits in the queue once it is verified.
-        `before_record` is called when the facilitator has answered, and `waited_for` then tells whether the
-        request that claimed it waits here.
-        """
-        payload, requirements = claimed or self._ledger.payload(id, number)
-        answer = self.ask(payload, requirements) if asked is None else asked()
-        verdict = classify_verify(answer)
-        before_record()
-        if isinstance(verdict, Valid):
-            push_verified = self._push_verified if queued else None
-            record = push_verified or self._ledger.verified
-            waits = waited_for()
-            status, lane = self._insist(lambda: record(id, number, waits=waits))
-            self.checkpoint("after_verified")
-            if push_verified is None:
-                self._queued(id, status, lane)
-            return status
-        if isinstance(verdict, Invalid):
-            if verdict.nonce_used:
-                return self._used(id, number, payload, verdict.code)
-            return self._verify_refused(id, number, verdict.code)
-        return self._unsure(id, number, verdict.cause)
-
-    def ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
-        """Asks the facilitator whether it would settle the payment."""
-        self.checkpoint("before_verify")
-        answer = self._facilitator.verify(journaled(payload), journaled(requirements))
-        self.checkpoint("after_verify")
-        return answer
-
-    def _used(self, id: str, number: int, payload: str, code: str) -> str:
-        """The nonce was used before we ever settled: by a call that the store forgot, or by the payer."""
-        if self._chain is None:
-            refuse = self._verify_refused if self._presume else self._unsure
-            return refuse(id, number, code)
-        found = self._look(payload)
-        if found is None:
-            return self._unsure(id, number, code)
-        if not found.transaction or self.predates(id, found.time_us):
-            return self._verify_refused(id, number, code)
-        return self.record_settled(id, number, found.transaction, "chain")
-
-    def predates(self, id: str, time_us: int) -> bool:
-        """Whether a block is older than the contract: its transfer bought something else."""
-        execution = self._store.get(id)
-        created = execution.contract_created if execution else 0
-        # Block times are whole seconds.
-        return time_us < created // MICROSECONDS * MICROSECONDS
-
-    def _verify_refused(self, id: str, number: int, code: str) -> str:
-        log.info("payment.verify_refused", execution_id=id, code=code)
-        answer, input_file = self._insist(lambda: self._ledger.verify_refused(id, number, code))
-        self._delete(input_file)
-        return answer
-
-    def forget_unpaid(self, id: str) -> None:
-        """Deletes the input of cancelled work that never began and was not paid for."""
-        self._delete(self._ledger.forget_unpaid(id))
-
-    def _delete(self, input_file: str) -> None:
-        if input_file and self._files is not None:
-            with suppress(Problem):  # the decision stands even if the file cannot be deleted
-                self._files.delete(json.loads(input_file)["key"])
-
-    def _unsure(self, id: str, number: int, cause: str) -> str:
-        log.warning("payment.verify_unknown", execution_id=id, cause=cause)
-        self._insist(lambda: self._ledger.ask_again(id, number, "verify"))
-        return "unsure"
 
     def settle(self, id: str) -> Reading | None:
         """Makes one settle call, if it is due and nobody else is calling; returns what it completed."""
@@ -241,7 +159,7 @@ class Settler:
         outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
         reading: Reading | None = None
         if isinstance(outcome, Settled):
-            reading = self._record_settled(
+            reading = self.settled.record(
                 id,
                 lease.number,
                 outcome.transaction,
@@ -268,66 +186,7 @@ class Settler:
         The caller passes its own copy of `payload`, because the store may have lost the payment meanwhile.
         """
         payload = payload or self._insist(lambda: self._ledger.payload(id, number))[0]
-        return self._record_settled(id, number, transaction, how, payload).answer
-
-    def _record_settled(
-        self,
-        id: str,
-        number: int,
-        transaction: str,
-        how: str,
-        payload: str,
-        *,
-        requirements: str = "",
-        contract_ref: str = "",
-        by_claimant: bool = False,
-        settle_ms: int | None = None,
-        completed: Callable[[Reading], None] | None = None,
-    ) -> SettledReply:
-        payment = restore(payload)
-        response = self._response(payment, transaction)
-        sent = SentPayment(payload, requirements, payment_key(payment)) if requirements else None
-        self.checkpoint("before_settled")
-        reply = self._insist(
-            lambda: self._ledger.settled(
-                id,
-                number,
-                transaction,
-                response,
-                how,
-                sent=sent,
-                contract_ref=contract_ref,
-                by_claimant=by_claimant,
-            )
-        )
-        if reply.answer is SettledAnswer.COMPLETED:
-            self.known_payers.paid(payment.authorization.payer)
-            if completed is not None and reply.reading is not None:
-                completed(reply.reading)
-        log.info(
-            "payment.settled",
-            execution_id=id,
-            how=how,
-            transaction=transaction,
-            status=reply.answer,
-            settle_ms=settle_ms,
-        )
-        self._queued(id, reply.answer, reply.lane)
-        return reply
-
-    def response(self, payload: str, transaction: str) -> str:
-        """The PAYMENT-RESPONSE of a payment that landed in this transaction."""
-        return self._response(restore(payload), transaction)
-
-    def _response(self, payment: PaymentPayload, transaction: str) -> str:
-        settlement = Settlement(
-            network=payment.accepted.network,
-            resource_url=str((payment.resource or {}).get("url") or self._resource_url),
-            payer=payment.authorization.payer,
-            transaction=transaction,
-            issued_at_s=int(time.time()),
-        )
-        return settled_text(settlement, self._sign)
+        return self.settled.record(id, number, transaction, how, payload).answer
 
     def _refused_by_facilitator(self, id: str, lease: SettlementLease, code: str) -> None:
         """Where a node is configured, asks for no second payment before one look at the chain."""
@@ -374,7 +233,7 @@ class Settler:
     def _ended_by_chain(self, id: str, lease: SettlementLease, named: str = "") -> bool:
         """Whether one look at the chain decided it: it landed, it never can, or a refusal is true."""
         payload = lease.payload.decode()
-        found = self._look(payload, named or lease.named)
+        found = look_up(self._chain, payload, named or lease.named)
         if found is None:
             return False
         if found.transaction:
@@ -387,19 +246,6 @@ class Settler:
         else:
             return False
         return True
-
-    def _look(self, payload: str, named: str = "") -> ChainVerdict | None:
-        if self._chain is None:
-            return None
-        try:
-            return look(self._chain, restore(payload), named)
-        except ChainUnavailable:
-            log.warning("payment.chain_away")
-            return None
-
-    def _queued(self, id: str, status: str, lane: str) -> None:
-        if status == "working" and lane == "queue":
-            self._push(id)
 
     @contextmanager
     def _renewing(self, id: str, lease: SettlementLease) -> Iterator[Callable[[], bool]]:

@@ -24,6 +24,7 @@ from worker.engine.answers import (
 )
 from worker.engine.record import Execution
 from worker.engine.transitions import ExecutionStore
+from worker.queue.hand_backs import hand_back
 from worker.queue.status_page import MOST_ASKED
 from worker.store.client import as_bytes
 from worker.store.commands import ask, checked, one_connection, replies_in_turn
@@ -308,7 +309,7 @@ class ExpressLane:
         """Hands back the leases whose answer was lost, if they were granted: they would cost an attempt."""
         while self._unsure:
             id, session = self._unsure[-1]
-            self._hand_back(lambda id=id, session=session: self._store.hand_back_of(id, session))  # type: ignore[misc]
+            self._hand_back(lambda id=id, session=session: hand_back(self._store, id, session))  # type: ignore[misc]
             self._unsure.pop()
 
     def _hand_back(self, call: Callable[[], object]) -> None:

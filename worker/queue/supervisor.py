@@ -22,6 +22,7 @@ from worker.core.logs import keep_apart
 from worker.core.processes import die_with_parent, end
 from worker.engine.answers import RequeueAnswer
 from worker.engine.transitions import ExecutionStore
+from worker.queue.hand_backs import hand_back
 from worker.queue.prints import PrintedOutput
 from worker.queue.runner import LOST
 from worker.queue.status_page import AskedRun, CurrentRun, StatusPage
@@ -292,7 +293,7 @@ def requeue_lost(store: ExecutionStore, push: Callable[[str], None]) -> Requeue:
 
     def requeue(run: CurrentRun | AskedRun) -> None:
         if isinstance(run, AskedRun):
-            store.hand_back_of(run.execution_id, run.session)
+            hand_back(store, run.execution_id, run.session)
             return
         answer, lane = store.requeue(run.execution_id, run.fence, "process_lost", **LOST)
         if answer is RequeueAnswer.QUEUED and lane == "queue":

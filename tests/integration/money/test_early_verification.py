@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.fakes.ledger_setup import SEEKER, LedgerSetup
 from tests.fakes.paid_worker import PaidWorker, in_threads
 from tests.fakes.plain_buyer import PlainBuyer
 from tests.fakes.seeker import DoorAnswer, FlaskDoor, Hired, Seeker
-from tests.integration.money.test_round_trips import ASKS, least
+from tests.integration.money.test_round_trips import ASKS, BODY, buying, least, paying
 from tests.waiting import eventually
 from worker.app import create_app
 from worker.hiring import checkout
@@ -64,12 +63,7 @@ def test_it_takes_a_round_trip_less(paid_worker: PaidWorker) -> None:
     for each in seekers:
         assert each.hire().pay().status == 200
     hired = [each.hire("thrice") for each in seekers]
-    payments = [each.sign() for each in hired]
-    asks: list[Callable[[], DoorAnswer]] = [
-        lambda each=each, payment=payment: each.execute(None, payment)  # type: ignore[misc]
-        for each, payment in zip(hired, payments, strict=True)
-    ]
-    cost = least(paid_worker, asks, 200)
+    cost = least(paid_worker, paying(hired), 200)
     assert cost.trips <= 4
     assert cost.commands <= 176
 
@@ -77,13 +71,8 @@ def test_it_takes_a_round_trip_less(paid_worker: PaidWorker) -> None:
 def test_plain_purchases_do_so_too(paid_worker: PaidWorker) -> None:
     buyers = [PlainBuyer(paid_worker.seeker(), "thrice") for _ in range(ASKS)]
     for each in buyers:
-        assert each.buy({"do": "ok"}).status == 200
-    payments = [each.sign() for each in buyers]
-    asks: list[Callable[[], DoorAnswer]] = [
-        lambda each=each, payment=payment: each.send({"do": "ok"}, payment)  # type: ignore[misc]
-        for each, payment in zip(buyers, payments, strict=True)
-    ]
-    assert least(paid_worker, asks, 200).trips <= 4
+        assert each.buy(BODY).status == 200
+    assert least(paid_worker, buying(buyers), 200).trips <= 4
 
 
 def test_a_stranger_is_claimed_first(paid_worker: PaidWorker, asked_early: list[EarlyVerification]) -> None:

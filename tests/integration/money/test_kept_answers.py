@@ -21,7 +21,7 @@ def test_transaction_that_an_audit_found(paid_worker: PaidWorker) -> None:
     hired, parts = paid_worker.seeker().hire(), paid_worker.parts
     id = hired.pay().json["task_id"]
     assert hired.poll(id).json["status"] == "completed"
-    response = parts.settler.response(parts.ledger.payload(id, 1)[0], OTHER_TX)
+    response = parts.settler.settled.response(parts.ledger.payload(id, 1)[0], OTHER_TX)
     assert parts.audit_book.end(AuditName(id, 1), "proven", OTHER_TX, response) == "proven"
     for answer in (hired.execute(), hired.poll(id), hired.execute()):
         assert answer.status == 200

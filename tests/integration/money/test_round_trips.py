@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from worker.core.ids import new_id
 from worker.payments.recheck import Rechecks
 
 ASKS = 20
+BODY = {"do": "ok"}
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,16 @@ def least(paid_worker: PaidWorker, asks: list[Callable[[], DoorAnswer]], status:
     )
 
 
+def paying(hired: list[Hired]) -> list[Callable[[], DoorAnswer]]:
+    """The paid request of each contract, already signed."""
+    return [partial(each.execute, None, each.sign()) for each in hired]
+
+
+def buying(buyers: list[PlainBuyer], **headers: str) -> list[Callable[[], DoorAnswer]]:
+    """A paid request of each buyer, already signed."""
+    return [partial(each.send, BODY, each.sign(), **headers) for each in buyers]
+
+
 @pytest.fixture(scope="module", name="hired")
 def _hired(running_paid_worker: PaidWorker) -> list[Hired]:
     """Contracts of one seeker each, known to the web process."""
@@ -67,12 +79,7 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
 
     docs/performance.md says what each is for.
     """
-    payments = [each.sign() for each in hired]
-    asks = [
-        lambda each=each, payment=payment: each.execute(None, payment)
-        for each, payment in zip(hired, payments, strict=True)
-    ]
-    cost = least(paid_worker, asks, 200)
+    cost = least(paid_worker, paying(hired), 200)
     assert cost.trips <= 5
     assert cost.commands <= 176
 
@@ -80,12 +87,7 @@ def test_paid_inline_task(paid_worker: PaidWorker, hired: list[Hired]) -> None:
 def test_paid_purchase(paid_worker: PaidWorker) -> None:
     """The plain door takes the same trips: its claim tells that the payment has bought nothing yet."""
     buyers = [PlainBuyer(paid_worker.seeker(), "thrice") for _ in range(ASKS)]
-    payments = [each.sign() for each in buyers]
-    asks = [
-        lambda each=each, payment=payment: each.send({"do": "ok"}, payment)
-        for each, payment in zip(buyers, payments, strict=True)
-    ]
-    cost = least(paid_worker, asks, 200)
+    cost = least(paid_worker, buying(buyers), 200)
     assert cost.trips <= 5
     assert cost.commands <= 176
 
@@ -93,23 +95,13 @@ def test_paid_purchase(paid_worker: PaidWorker) -> None:
 def test_paid_queued_task(paid_worker: PaidWorker) -> None:
     """Long work takes the same trips: its message is queued in the one that records its verification."""
     buyers = [PlainBuyer(paid_worker.seeker(), "long") for _ in range(ASKS)]
-    payments = [each.sign() for each in buyers]
-    asks = [
-        lambda each=each, payment=payment: each.send({"do": "ok"}, payment, Prefer="wait=10")
-        for each, payment in zip(buyers, payments, strict=True)
-    ]
-    assert least(paid_worker, asks, 200).trips <= 6
+    assert least(paid_worker, buying(buyers, Prefer="wait=10"), 200).trips <= 6
 
 
 def test_paid_task_with_one_attempt(paid_worker: PaidWorker) -> None:
     """Its lease is asked for by a process that is there, which costs a trip."""
     hired = [paid_worker.seeker().hire() for _ in range(ASKS)]
-    payments = [each.sign() for each in hired]
-    asks = [
-        lambda each=each, payment=payment: each.execute(None, payment)
-        for each, payment in zip(hired, payments, strict=True)
-    ]
-    assert least(paid_worker, asks, 200).trips <= 6
+    assert least(paid_worker, paying(hired), 200).trips <= 6
 
 
 def test_402_of_the_plain_door(paid_worker: PaidWorker) -> None:

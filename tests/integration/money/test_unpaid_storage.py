@@ -93,7 +93,7 @@ def test_cancelled_claims_are_before_nobody(paid_door: PaidDoor) -> None:
         deal = paid_door.deal()
         id = deal.execute("x", deal.payment()).execution.id
         if verified:
-            paid_door.attempt(lambda id=id: paid_door.clock_settler.verify(id, 1))  # type: ignore[misc]
+            paid_door.attempt(lambda id=id: paid_door.clock_settler.verifier.verify(id, 1))  # type: ignore[misc]
             assert paid_door.execution(id).phase == "working"
         deal.cancel(id)
     load = paid_door.parts.load_meter.read("echo", Lane.EXPRESS)
