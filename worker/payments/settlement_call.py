@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from queue import SimpleQueue
 
@@ -24,11 +24,20 @@ _RENEWERS = 8
 
 
 @dataclass(eq=False)
-class _Renewal:
+class _Renewal(AbstractContextManager[None]):
+    """Renewed while its block runs."""
+
+    of: Renewals
     renew: Callable[[], object]
     every_s: float
     due: float
     under_way: bool = False
+
+    def __enter__(self) -> None:
+        self.of.open(self)
+
+    def __exit__(self, *_: object) -> None:
+        self.of.close(self)
 
 
 class Renewals:
@@ -37,25 +46,26 @@ class Renewals:
     def __init__(self) -> None:
         self._open: set[_Renewal] = set()
         self._queue: SimpleQueue[_Renewal] = SimpleQueue()
-        self._changed = threading.Condition()
+        # By default its holder may take it twice, which costs greenlets more.
+        self._changed = threading.Condition(threading.Lock())
         self._started = self._asleep = False
 
-    @contextmanager
-    def keep(self, renew: Callable[[], object], every_s: float, first: float | None = None) -> Iterator[None]:
+    def keep(self, renew: Callable[[], object], every_s: float, first: float | None = None) -> _Renewal:
         """Renews at this interval while the block runs; `first`: for the first time then (monotonic)."""
-        mine = _Renewal(renew, every_s, time.monotonic() + every_s if first is None else first)
+        return _Renewal(self, renew, every_s, time.monotonic() + every_s if first is None else first)
+
+    def open(self, renewal: _Renewal) -> None:
         with self._changed:
-            self._open.add(mine)
+            self._open.add(renewal)
             if not self._started:
                 self._started = True
                 self._start()
             elif self._asleep:
                 self._changed.notify()
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._open.discard(mine)
+
+    def close(self, renewal: _Renewal) -> None:
+        with self._changed:
+            self._open.discard(renewal)
 
     def _start(self) -> None:
         for run in (self._run, *[self._renew_queued] * _RENEWERS):

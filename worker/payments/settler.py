@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
@@ -143,13 +142,16 @@ class Settler:
     ) -> Reading | None:
         self.checkpoint("after_settle_begin")
         payload = lease.payload.decode()
-        with self._renewing(id, lease) as held:
+        renew = partial(self._ledger.settle_renew, id, lease.number, lease.token)
+        # A lease whose time for that has come is renewed by `_held`, before the call.
+        first = lease.renew_at if time.monotonic() < lease.renew_at else None
+        with renewing(renew, SETTLE_LEASE_US / 3e6, first):
             if lease.earlier_unknown and self._ended_by_chain(id, lease):
                 return None
             if lease.refusal:
                 self._doubted(id, lease, lease.refusal)
                 return None
-            if not held():
+            if not _held(lease, renew):
                 return None
             self.checkpoint("before_settle")
             asked = time.monotonic()
@@ -247,26 +249,11 @@ class Settler:
             return False
         return True
 
-    @contextmanager
-    def _renewing(self, id: str, lease: SettlementLease) -> Iterator[Callable[[], bool]]:
-        """Keeps other callers out during the call; the lease expires soon after this process dies.
-
-        Yields a check whether the lease is still ours: a process that was frozen may have lost it.
-        """
-
-        def renew() -> bool:
-            return self._ledger.settle_renew(id, lease.number, lease.token)
-
-        def held() -> bool:
-            if time.monotonic() < lease.renew_at:
-                return True
-            return insist(renew, "payment", patience=SETTLE_LEASE_US / 1e6)
-
-        # A lease whose time for that has come is renewed by `held`, before the call.
-        first = lease.renew_at if time.monotonic() < lease.renew_at else None
-        with renewing(renew, SETTLE_LEASE_US / 3e6, first):
-            yield held
-
     def _insist(self, write: Callable[[], T]) -> T:
         """Retries money writes for as long as the store is unavailable; after a bug the clock takes over."""
         return insist(write, "payment")
+
+
+def _held(lease: SettlementLease, renew: Callable[[], bool]) -> bool:
+    """Whether the lease is still ours: a process that was frozen may have lost it."""
+    return time.monotonic() < lease.renew_at or insist(renew, "payment", patience=SETTLE_LEASE_US / 1e6)
