@@ -137,7 +137,7 @@ def work(number):
 
 gevent.joinall([gevent.spawn(work, number) for number in range(100)], timeout=25, raise_error=True)
 names = [c["name"] for c in redis.Redis.from_url(settings.redis_url).client_list()]
-print(store.get("n").decode(), names.count("worker-web"), widest <= 2, sleeper.ready())
+print(store.get("n").decode(), names.count("worker-web"), widest <= 2, sleeper.ready(), flush=True)
 os._exit(0)
 """
     environ = {**os.environ, "REDIS_URL": embedded.url}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import weakref
+from functools import partial
 
 from tests.waiting import eventually
 from worker.parts.background import Background
@@ -29,3 +31,19 @@ def test_threads_are_used_again() -> None:
         background(work)
         eventually(lambda: background._idle, 30, "the thread to be idle again")
     assert len(set(seen)) == 1
+
+
+class Body:
+    """What a request came with."""
+
+
+def test_an_idle_thread_keeps_nothing_of_its_work() -> None:
+    """Bodies of requests that were answered long ago would stay in memory with the threads."""
+    background = Background()
+    for _ in range(2):
+        body = Body()
+        kept = weakref.ref(body)
+        background(partial(isinstance, body, Body))
+        del body
+        eventually(lambda: background._idle, 30, "the thread to be idle again")
+        eventually(lambda kept=kept: kept() is None, 30, "the body to be gone")  # type: ignore[misc]

@@ -163,10 +163,12 @@ class Watcher:
             message = _next_message(pubsub)
             kind, channel = (message[0], message[1].decode()) if message else (b"", "")
             if kind == b"message":
-                for watch in list(self._waiting.get(channel, ())):
+                watches = list(self._waiting.get(channel, ()))
+                for watch in watches:
                     watch.hear(message[2])
-                # Who waited for it goes on before the next one is read.
-                let_greenlets_run()
+                if watches:
+                    # Who waited for it goes on before the next one is read.
+                    let_greenlets_run()
             elif kind:
                 pubsub.handle_message(message)  # type: ignore[no-untyped-call]
                 if kind == b"subscribe":

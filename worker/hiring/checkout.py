@@ -97,13 +97,15 @@ class Checkout:
         early: EarlyVerification | None,
     ) -> None:
         """Starts the verification, or goes on with an early one; it outlives the request."""
+        queued = order.begins_work and order.lane is Lane.QUEUE
+        # It may wait for long, and keeps nothing of the order but this.
         calls.verify(
             lambda: self.settler.verifier.verify(
                 id,
                 payment.number,
                 (payment.payload, payment.requirements),
                 early.answer if early is not None else None,
-                queued=order.begins_work and order.lane is Lane.QUEUE,
+                queued=queued,
                 before_record=calls.about_to_record,
                 waited_for=lambda: self.tasks.waits(id, payment.number),
             )

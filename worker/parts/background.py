@@ -44,18 +44,21 @@ class Background:
         try:
             waiting = self._idle.pop()
         except IndexError:
-            threading.Thread(target=self._run, args=(work,), name="outlives-request", daemon=True).start()
-        else:
-            waiting.give(work)
+            waiting = _Waiting()
+            threading.Thread(target=self._run, args=(waiting,), name="outlives-request", daemon=True).start()
+        waiting.give(work)
 
-    def _run(self, work: Work) -> None:
-        waiting = _Waiting()
+    def _run(self, waiting: _Waiting) -> None:
         while True:
-            try:
-                work()
-            except Exception as error:  # nobody waits for it; the clock completes the rest
-                note(error, "web.background")
+            _do(waiting.take())
             if len(self._idle) >= _IDLE:
                 return
             self._idle.append(waiting)
-            work = waiting.take()
+
+
+def _do(work: Work) -> None:
+    """A function of its own: an idle thread must not keep what its last work was about."""
+    try:
+        work()
+    except Exception as error:  # nobody waits for it; the clock completes the rest
+        note(error, "web.background")

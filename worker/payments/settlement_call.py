@@ -46,8 +46,8 @@ class Renewals:
     def __init__(self) -> None:
         self._open: set[_Renewal] = set()
         self._queue: SimpleQueue[_Renewal] = SimpleQueue()
-        # By default its holder may take it twice, which costs greenlets more.
-        self._changed = threading.Condition(threading.Lock())
+        # With a plain lock a greenlet would let others run while it tells the thread.
+        self._changed = threading.Condition()
         self._started = self._asleep = False
 
     def keep(self, renew: Callable[[], object], every_s: float, first: float | None = None) -> _Renewal:
