@@ -486,6 +486,32 @@ def done(kernel: Kernel, message: dict[str, Any], **about: Any) -> None:
     kernel.engine.runners.result(result, "")
 
 
+def test_a_new_job_does_not_go_before_one_that_waits(kernel: Kernel) -> None:
+    """A runner that offers a tool, and has not asked for work yet, may be found by the next job."""
+    kernel.agent()
+    id = kernel.new()
+    first = kernel.invoke(id, remote=True)
+    runner = kernel.connections.open("runner", "r", "c1")
+    kernel.jobs.offer(runner, [], ["t"], '["t"]')
+    second = kernel.invoke(id, remote=True)
+    for step in (first, second):
+        message = job(kernel, runner)
+        assert message["step_id"] == step
+        done(kernel, message)
+
+
+def test_a_new_job_goes_to_the_next_runner(kernel: Kernel) -> None:
+    """Where two runners have just come, both get work."""
+    kernel.agent()
+    id = kernel.new()
+    first = kernel.invoke(id, remote=True)
+    runners = [kernel.connections.open("runner", f"r{n}", "c1") for n in range(2)]
+    for each in runners:
+        kernel.jobs.offer(each, [], ["t"], '["t"]')
+    second = kernel.invoke(id, remote=True)
+    assert {job(kernel, each)["step_id"] for each in runners} == {first, second}
+
+
 def test_silent_runner_is_freed_after_the_deadline(kernel: Kernel) -> None:
     """A runner with a live connection gets its next job when the old one has timed out."""
     agent = kernel.agent()

@@ -344,8 +344,9 @@ def test_a_short_answer_leaves_in_one_piece() -> None:
 
 
 @pytest.mark.parametrize("at_once", [0, 1, 50])
-def test_an_answer_that_is_sent_in_part_is_continued(at_once: int) -> None:
+def test_an_answer_that_is_sent_in_part_is_continued(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client that reads slowly gets each byte once."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000)
 
     class Narrow(Wire):
         def send(self, data: bytes) -> int:

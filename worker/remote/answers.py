@@ -64,6 +64,7 @@ class DispatchAnswer(StrEnum):
     SENT = "sent"
     GONE = "gone"
     EARLY = "early"
+    BEHIND = "behind"
     BUSY = "busy"
 
 

@@ -29,7 +29,7 @@ from worker.remote.answers import (
 )
 from worker.remote.jobs import JobStore
 from worker.remote.mail import message_item
-from worker.remote.members import runner_of
+from worker.remote.members import epoch_of, runner_of
 from worker.remote.payloads import shown_error, shown_value
 from worker.remote.refusals import StepResolved, step_unknown
 from worker.remote.store import MOST_MESSAGE_BYTES, MOST_MESSAGES, Connection, RemoteStore
@@ -107,10 +107,16 @@ class Runners:
     # Jobs
 
     def offer(self, id: str, step: str, tool: str, *, announced: bool = False) -> None:
-        """Dispatches a waiting job to an idle runner, if there is one."""
+        """Dispatches a job to an idle runner, if there is one, after those that have waited longer."""
         while (member := self._jobs.runner_for(tool)) is not None:
-            if self._dispatch(id, step, tool, member, announced=announced) is not DispatchAnswer.BUSY:
-                return
+            match self._dispatch(id, step, tool, member, announced=announced):
+                case DispatchAnswer.BEHIND:
+                    # The runner has just come, and has not asked for that job yet.
+                    self.pull(epoch_of(member))
+                case DispatchAnswer.BUSY:
+                    pass
+                case _:
+                    return
 
     def pull(self, epoch: str, tools: Sequence[str] | None = None) -> None:
         """Dispatches the longest-waiting job to an idle runner, if there is one."""

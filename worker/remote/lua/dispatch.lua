@@ -15,6 +15,7 @@
 --   sent
 --   gone   no longer needed
 --   early
+--   behind  another job of the tool has waited longer
 --   busy   try another runner
 local epoch, at = epoch_of(member), now()
 local waiting = redis.call('ZSCORE', JOBS, id .. ' ' .. step)
@@ -24,6 +25,8 @@ if redis.call('HGET', STEPS, step .. ' status') ~= 'pending' then
   return 'gone'
 end
 if tonumber(waiting) > at then return 'early' end
+local first = redis.call('ZRANGEBYSCORE', JOBS, '-inf', whole(at), 'LIMIT', 0, 1)[1]
+if first ~= id .. ' ' .. step then return 'behind' end
 local has = redis.call('HGET', BUSY, epoch)
 if has and tonumber(string.match(has, '^%d+')) > at then return 'busy' end
 if not post(epoch, MAIL, at, most, '@job ' .. id .. ' ' .. step) then return 'busy' end
