@@ -35,7 +35,7 @@ class ComparisonSetup:
         self.ledger_setup = LedgerSetup(client)
         if chain is not None:
             self.ledger_setup.chain = self.ledger_setup.facilitator.chain = chain
-            self.ledger_setup.settler._chain = self.ledger_setup.settler.verifier._chain = chain
+            self.ledger_setup.settler._chain = self.ledger_setup.settler.verifier.chain = chain
         self.mark = ComparisonMark(client, self.ledger_setup.keys, test_clock=True)
         self.found = FoundMoney(
             client, self.ledger_setup.keys, self.ledger_setup.ledger, BASE_SEPOLIA, test_clock=True

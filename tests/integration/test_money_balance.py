@@ -43,7 +43,7 @@ class MoneyWorld:
         self.legs = LegRunner(
             self.books,
             self.ledger_setup.facilitator,
-            sign=self.ledger_setup.settler.settled._sign,
+            sign=self.ledger_setup.settler.settled.sign,
             wallet=WORKER,
             network=BASE_SEPOLIA,
             fees=FeeRules(threshold=250, period_us=3_600_000_000),

@@ -186,9 +186,9 @@ def from_mapping(raw: Mapping[str, bytes]) -> Execution:
     """Reads all of a record's fields that Python knows."""
     known = dict(_REQUIRED)
     for name, value in raw.items():
-        field = _FIELDS.get(name)
-        if field is not None and value:
-            attribute, read = field
+        known_field = _FIELDS.get(name)
+        if known_field is not None and value:
+            attribute, read = known_field
             known[attribute] = read(value)
     known["labels"] = _labels(raw.get("labels"), raw.get("door"), raw.get("contract"))
     return Execution(**known)

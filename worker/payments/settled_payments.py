@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import structlog
 
@@ -20,25 +21,16 @@ from worker.x402.wire import PaymentPayload, payment_key, restore
 log = structlog.get_logger()
 
 
+@dataclass
 class SettledPayments:
     """Must succeed once the money has moved: waits while the store is unavailable."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        *,
-        sign: Sign,
-        push: Callable[[str], None],
-        resource_url: str,
-        known_payers: KnownPayers,
-        checkpoint: Checkpoint,
-    ) -> None:
-        self._ledger = ledger
-        self._sign = sign
-        self._push = push
-        self._resource_url = resource_url
-        self._known_payers = known_payers
-        self._checkpoint = checkpoint
+    ledger: Ledger
+    sign: Sign
+    push: Callable[[str], None]
+    resource_url: str
+    known_payers: KnownPayers
+    checkpoint: Checkpoint
 
     def record(
         self,
@@ -58,9 +50,9 @@ class SettledPayments:
         payment = restore(payload)
         response = self._response(payment, transaction)
         sent = SentPayment(payload, requirements, payment_key(payment)) if requirements else None
-        self._checkpoint("before_settled")
+        self.checkpoint("before_settled")
         reply = insist(
-            lambda: self._ledger.settled(
+            lambda: self.ledger.settled(
                 id,
                 number,
                 transaction,
@@ -73,7 +65,7 @@ class SettledPayments:
             "payment",
         )
         if reply.answer is SettledAnswer.COMPLETED:
-            self._known_payers.paid(payment.authorization.payer)
+            self.known_payers.paid(payment.authorization.payer)
             if completed is not None and reply.reading is not None:
                 completed(reply.reading)
         log.info(
@@ -90,7 +82,7 @@ class SettledPayments:
     def push_queued(self, id: str, status: str, lane: str) -> None:
         """Queues long work that begins with this step."""
         if status == "working" and lane == "queue":
-            self._push(id)
+            self.push(id)
 
     def response(self, payload: str, transaction: str) -> str:
         """The PAYMENT-RESPONSE of a payment that landed in this transaction."""
@@ -99,9 +91,9 @@ class SettledPayments:
     def _response(self, payment: PaymentPayload, transaction: str) -> str:
         settlement = Settlement(
             network=payment.accepted.network,
-            resource_url=str((payment.resource or {}).get("url") or self._resource_url),
+            resource_url=str((payment.resource or {}).get("url") or self.resource_url),
             payer=payment.authorization.payer,
             transaction=transaction,
             issued_at_s=int(time.time()),
         )
-        return settled_text(settlement, self._sign)
+        return settled_text(settlement, self.sign)

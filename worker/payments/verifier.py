@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Protocol
 
 import structlog
@@ -35,31 +36,19 @@ class RecordVerified(Protocol):
     def __call__(self, id: str, number: int, *, waits: bool) -> tuple[VerifiedAnswer, str]: ...
 
 
+@dataclass
 class Verifier:
     """`presume`: no process can ask a chain, so a refusal is believed."""
 
-    def __init__(
-        self,
-        ledger: Ledger,
-        store: ExecutionStore,
-        facilitator: Facilitator,
-        settled: SettledPayments,
-        *,
-        push_verified: RecordVerified | None,
-        chain: ChainEvidence | None,
-        presume: bool,
-        files: Files | None,
-        checkpoint: Checkpoint,
-    ) -> None:
-        self._ledger = ledger
-        self._store = store
-        self._facilitator = facilitator
-        self._settled = settled
-        self._push_verified = push_verified
-        self._chain = chain
-        self._presume = presume
-        self._files = files
-        self._checkpoint = checkpoint
+    ledger: Ledger
+    store: ExecutionStore
+    facilitator: Facilitator
+    settled: SettledPayments
+    push_verified: RecordVerified | None
+    chain: ChainEvidence | None
+    presume: bool
+    files: Files | None
+    checkpoint: Checkpoint
 
     def verify(
         self,
@@ -79,18 +68,18 @@ class Verifier:
         `before_record` is called when the facilitator has answered, and `waited_for` then tells whether the
         request that claimed it waits here.
         """
-        payload, requirements = claimed or self._ledger.payload(id, number)
+        payload, requirements = claimed or self.ledger.payload(id, number)
         answer = self.ask(payload, requirements) if asked is None else asked()
         verdict = classify_verify(answer)
         before_record()
         if isinstance(verdict, Valid):
-            push_verified = self._push_verified if queued else None
-            record = push_verified or self._ledger.verified
+            push_verified = self.push_verified if queued else None
+            record = push_verified or self.ledger.verified
             waits = waited_for()
             status, lane = insist(lambda: record(id, number, waits=waits), "payment")
-            self._checkpoint("after_verified")
+            self.checkpoint("after_verified")
             if push_verified is None:
-                self._settled.push_queued(id, status, lane)
+                self.settled.push_queued(id, status, lane)
             return status
         if isinstance(verdict, Invalid):
             if verdict.nonce_used:
@@ -100,46 +89,46 @@ class Verifier:
 
     def ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
         """Asks the facilitator whether it would settle the payment."""
-        self._checkpoint("before_verify")
-        answer = self._facilitator.verify(journaled(payload), journaled(requirements))
-        self._checkpoint("after_verify")
+        self.checkpoint("before_verify")
+        answer = self.facilitator.verify(journaled(payload), journaled(requirements))
+        self.checkpoint("after_verify")
         return answer
 
     def predates(self, id: str, time_us: int) -> bool:
         """Whether a block is older than the contract: its transfer bought something else."""
-        execution = self._store.get(id)
+        execution = self.store.get(id)
         created = execution.contract_created if execution else 0
         # Block times are whole seconds.
         return time_us < created // MICROSECONDS * MICROSECONDS
 
     def forget_unpaid(self, id: str) -> None:
         """Deletes the input of cancelled work that never began and was not paid for."""
-        self._delete(self._ledger.forget_unpaid(id))
+        self._delete(self.ledger.forget_unpaid(id))
 
     def _used(self, id: str, number: int, payload: str, code: str) -> str:
         """The nonce was used before we ever settled: by a call that the store forgot, or by the payer."""
-        if self._chain is None:
-            refuse = self._refused if self._presume else self._unsure
+        if self.chain is None:
+            refuse = self._refused if self.presume else self._unsure
             return refuse(id, number, code)
-        found = look_up(self._chain, payload)
+        found = look_up(self.chain, payload)
         if found is None:
             return self._unsure(id, number, code)
         if not found.transaction or self.predates(id, found.time_us):
             return self._refused(id, number, code)
-        return self._settled.record(id, number, found.transaction, "chain", payload).answer
+        return self.settled.record(id, number, found.transaction, "chain", payload).answer
 
     def _refused(self, id: str, number: int, code: str) -> str:
         log.info("payment.verify_refused", execution_id=id, code=code)
-        answer, input_file = insist(lambda: self._ledger.verify_refused(id, number, code), "payment")
+        answer, input_file = insist(lambda: self.ledger.verify_refused(id, number, code), "payment")
         self._delete(input_file)
         return answer
 
     def _unsure(self, id: str, number: int, cause: str) -> str:
         log.warning("payment.verify_unknown", execution_id=id, cause=cause)
-        insist(lambda: self._ledger.ask_again(id, number, "verify"), "payment")
+        insist(lambda: self.ledger.ask_again(id, number, "verify"), "payment")
         return "unsure"
 
     def _delete(self, input_file: str) -> None:
-        if input_file and self._files is not None:
+        if input_file and self.files is not None:
             with suppress(Problem):  # the decision stands even if the file cannot be deleted
-                self._files.delete(json.loads(input_file)["key"])
+                self.files.delete(json.loads(input_file)["key"])
