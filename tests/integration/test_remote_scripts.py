@@ -500,6 +500,18 @@ def test_a_new_job_does_not_go_before_one_that_waits(kernel: Kernel) -> None:
         done(kernel, message)
 
 
+def test_a_new_job_waits_where_a_runner_is_spoiled(kernel: Kernel) -> None:
+    """One that seems idle but whose connection has no record gets nothing, and keeps nobody."""
+    kernel.agent()
+    id = kernel.new()
+    kernel.invoke(id, remote=True)
+    runner = kernel.connections.open("runner", "r", "c1")
+    kernel.jobs.offer(runner, [], ["t"], '["t"]')
+    kernel.engine.client.delete(kernel.engine.keys.connection(runner.epoch))
+    kernel.invoke(id, remote=True)
+    assert kernel.mail(runner) == []
+
+
 def test_a_new_job_goes_to_the_next_runner(kernel: Kernel) -> None:
     """Where two runners have just come, both get work."""
     kernel.agent()

@@ -112,14 +112,15 @@ class Runners:
             match self._dispatch(id, step, tool, member, announced=announced):
                 case DispatchAnswer.BEHIND:
                     # The runner has just come, and has not asked for that job yet.
-                    self.pull(epoch_of(member))
+                    if not self.pull(epoch_of(member)):
+                        return
                 case DispatchAnswer.BUSY:
                     pass
                 case _:
                     return
 
-    def pull(self, epoch: str, tools: Sequence[str] | None = None) -> None:
-        """Dispatches the longest-waiting job to an idle runner, if there is one."""
+    def pull(self, epoch: str, tools: Sequence[str] | None = None) -> bool:
+        """Dispatches the longest-waiting job to an idle runner, if there is one; False if there is none."""
         if tools is None:
             connection = self._store.connection(epoch)
             tools = json.loads(connection.tools) if connection is not None else []
@@ -127,9 +128,10 @@ class Runners:
         while tools and (job := self._jobs.next_job(epoch, tools)) is not None:
             connection = connection or self._store.connection(epoch)
             if connection is None:
-                return
+                return False
             if self._dispatch(*job, connection.offer) in (DispatchAnswer.SENT, DispatchAnswer.BUSY):
-                return
+                return True
+        return False
 
     def _dispatch(
         self, id: str, step: str, tool: str, member: str, *, announced: bool = False
