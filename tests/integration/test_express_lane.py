@@ -241,7 +241,9 @@ def test_stop_request_between_two_runs_hands_the_lease_back(engine: Engine, lane
         raise StopRequested
 
     presence: Any = SimpleNamespace(sign=asked_to_stop)
-    leaving: Any = SimpleNamespace(asked=False, worn=False, takes_ahead=lambda: MOST_ASKED, patience=0.0)
+    leaving: Any = SimpleNamespace(
+        asked=False, worn=False, relieved=False, takes_ahead=lambda: MOST_ASKED, patience=0.0
+    )
     with pytest.raises(StopRequested):
         warm.express(lane, engine.runner(), presence, leaving)
     assert engine.store.express_messages() == ids
@@ -256,6 +258,44 @@ def test_worn_process_hands_its_lease_back(engine: Engine, lane: ExpressLane) ->
     presence: Any = SimpleNamespace(sign=lambda: None)
     warm.express(lane, engine.runner(), presence, leaving)
     assert engine.store.express_messages() == ids
+
+
+def test_relieved_process_finishes_what_it_has_in_hand(engine: Engine, lane: ExpressLane) -> None:
+    """Its successor takes the rest."""
+    ids = under_load(engine, lane, 5)
+    mine = [lease.execution.id for lease in lane._hand]
+    leaving: Any = SimpleNamespace(
+        asked=False,
+        worn=False,
+        relieved=True,
+        takes_ahead=lambda: 0,
+        ran=lambda taken: None,
+        look_ahead=lambda: None,
+        patience=0.0,
+    )
+    warm.express(lane, engine.runner(), SimpleNamespace(sign=lambda: None), leaving)  # type: ignore[arg-type]
+    assert {engine.get(id).state for id in mine} == {State.FAILED}  # no such agent here
+    assert engine.store.express_messages() == ids[len(mine) :] and ids[0] in mine
+
+
+def test_process_asks_for_its_successor_once_and_goes_on_until_it_is_relieved(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not relieved by what its page says before it has asked."""
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(warm, "end_children", list)
+    asked: list[str] = []
+    parent: Any = SimpleNamespace(relieved=True, replace_me=lambda: asked.append("successor"))
+    keeper: Any = None
+    leaving = warm.Shutdown(engine.runner(), keeper, 0.0, ProcessWear(ProcessLimits(runs=100)), parent)
+    relieved = []
+    while not leaving.worn:
+        relieved.append(leaving.relieved)
+        assert asked == ["successor"] * leaving.relieved
+        leaving.ran(True)
+        leaving.look_ahead()
+    assert relieved == sorted(relieved) and 3 <= relieved.count(True) <= 5
+    assert asked == ["successor"]
 
 
 def test_process_takes_no_lease_with_its_last_run() -> None:

@@ -227,7 +227,9 @@ def test_process_that_is_told_to_stop_while_it_waits_keeps_no_lease(
     """The signal may come when the store has granted it already."""
     id = short_work(engine)
     lose_the_answer(monkeypatch, StopRequested())
-    leaving: Any = SimpleNamespace(asked=False, worn=False, takes_ahead=lambda: 8, patience=0.0)
+    leaving: Any = SimpleNamespace(
+        asked=False, worn=False, relieved=False, takes_ahead=lambda: 8, patience=0.0
+    )
     presence: Any = SimpleNamespace(sign=lambda: None)
     with pytest.raises(StopRequested):
         warm.express(lane, engine.runner(), presence, leaving)

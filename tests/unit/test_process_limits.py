@@ -37,6 +37,19 @@ def test_each_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ProcessWear(ProcessLimits(seconds=0)).reason() == "age"
 
 
+def test_the_end_by_runs_or_age_is_seen_before_it_comes() -> None:
+    """A twentieth before, so that a successor has time to start."""
+    wear = ProcessWear(ProcessLimits(runs=100))
+    soon = []
+    while not wear.reason():
+        soon.append(wear.nearly())
+        wear.ran()
+    last = len(soon) // 20
+    assert 90 <= len(soon) <= 100 and soon == [""] * (len(soon) - last) + ["runs"] * last
+    assert ProcessWear(ProcessLimits(seconds=0)).nearly() == "age"
+    assert ProcessWear(ProcessLimits(runs=1)).nearly() == ""
+
+
 def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak only tells whether the present size must be looked at; a reached limit stays reached."""
     wear = ProcessWear(ProcessLimits())

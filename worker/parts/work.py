@@ -65,6 +65,7 @@ class WorkProcesses:
         """Runs until SIGTERM; returns after every child has ended."""
         parts = Parts(self.settings, "parent")
         self._publish(parts)
+        parts.store.scripts.prepare(*warm.SHORT_RUN)
         kinds = ["clock", "check"]
         kinds += ["express"] * self.settings.express_processes
         kinds += ["queue"] * self.settings.queue_processes
@@ -165,12 +166,13 @@ class WorkProcesses:
             send_seal=lane.seal if kind == "express" else partial(taken.seal, scripts),
         )
         adopt_orphans()
-        leaving = warm.Shutdown(runner, keeper, self.settings.handback_grace, ProcessWear(self._limits))
+        wear, grace = ProcessWear(self._limits), self.settings.handback_grace
+        leaving = warm.Shutdown(runner, keeper, grace, wear, line)
         if kind == "express":
             warm.express(lane, runner, presence, leaving)
         else:
             warm.queue(parts.blocking, name, runner, presence, leaving, taken)
-        leaving.sign_off(presence, line)
+        leaving.sign_off(presence)
 
     def _deferred_calls(self, parts: Parts) -> DeferredCallRunner:
         """What doors leave to the clock, which has the chain, and its own regular examination."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 _PAGE = resource.getpagesize()
 # Jitter, so that processes that started together are not replaced together.
 _JITTER = 0.1
+# The last part of the runs or the life, in which a successor is started.
+_LAST_PART = 0.05
 # More than by which the kernel's two ways of counting memory differ.
 _ROUGH = 16 << 20
 
@@ -32,7 +34,9 @@ class ProcessWear:
     def __init__(self, limits: ProcessLimits) -> None:
         shorter = random.uniform(1 - _JITTER, 1)
         self._runs_left = max(1, round(limits.runs * shorter))
+        self._last_runs = int(self._runs_left * _LAST_PART)
         self._ends_at = time.monotonic() + limits.seconds * shorter
+        self._last_seconds = limits.seconds * shorter * _LAST_PART
         self._most_memory = memory_used() + limits.memory
         self._most_files = limits.open_files or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         self._ran = False
@@ -50,6 +54,12 @@ class ProcessWear:
     def ends_after_this(self) -> bool:
         """Whether the run under way is the last one, as far as that can be told before its end."""
         return self._runs_left <= 1 or time.monotonic() >= self._ends_at
+
+    def nearly(self) -> str:
+        """Which limit will be reached soon, if that can be told; ''."""
+        if self._runs_left <= self._last_runs:
+            return "runs"
+        return "age" if time.monotonic() >= self._ends_at - self._last_seconds else ""
 
     def reason(self) -> str:
         """Returns which limit was reached first, or ''."""

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _BEAT = struct.Struct("d")
-_SIGNED_ON, _RELIEVED, _CURRENT = 8, 9, 10
+_RELIEVED, _CURRENT = 8, 9
 # Where each of the two runs begins; 0 in _CURRENT means none.
 _RUNS = (0, 64, 512)
 # After them stand the runs whose leases were asked for: those asked for last, and those before them, because
 # what became of these is known only with the answer to the next question. How many of each count, and where
 # they begin.
 MOST_ASKED = 8
-_ASKED = (11, 12)
+_ASKED = (10, 11)
 _FIRST, _SLOT = 960, 448
 _BYTES = _FIRST + 2 * MOST_ASKED * _SLOT
 _CHECKSUM = struct.Struct("=I")
@@ -99,10 +99,6 @@ class StatusPage:
     def idle(self) -> None:
         self._page[_CURRENT] = 0
 
-    def signed_on(self) -> None:
-        """The store lists this process among those that take work."""
-        self._page[_SIGNED_ON] = 1
-
     @property
     def relieved(self) -> bool:
         """Whether another process has signed on in place of this one."""
@@ -115,10 +111,6 @@ class StatusPage:
         """0.0 before the first one."""
         beat: float = _BEAT.unpack_from(self._page, 0)[0]
         return beat
-
-    @property
-    def has_signed_on(self) -> bool:
-        return bool(self._page[_SIGNED_ON])
 
     def relieve(self) -> None:
         self._page[_RELIEVED] = 1

@@ -26,7 +26,7 @@ from worker.queue.hand_backs import hand_back
 from worker.queue.prints import PrintedOutput
 from worker.queue.runner import LOST
 from worker.queue.status_page import AskedRun, CurrentRun, StatusPage
-from worker.queue.supervisor_pipe import KILL, REPLACE, SupervisorPipe
+from worker.queue.supervisor_pipe import KILL, REPLACE, SIGNED_ON, SupervisorPipe
 from worker.store.outage import note
 
 log = structlog.get_logger()
@@ -187,6 +187,8 @@ class Supervisor:
                     self._kill(child, "asked")
                 elif request == REPLACE and not child.replaced:
                     self._replace(child, time.monotonic(), relieves=child)
+                elif request == SIGNED_ON:
+                    self._relieve(child)
 
     def _reap(self) -> None:
         """Polls for dead children: a process started by an author's function can hold a pipe open."""
@@ -231,7 +233,6 @@ class Supervisor:
             self._start(restart.kind, restart.relieves)
         for child in list(self.children.values()):
             child.printed.report()
-            self._relieve(child)
             if self._stopping and not child.signalled:
                 child.signalled = True
                 end(child.pid, signal.SIGTERM)
@@ -242,12 +243,10 @@ class Supervisor:
         while self._lost_runs and self._hand_over(self._lost_runs[0]):
             del self._lost_runs[0]
 
-    def _relieve(self, child: ChildProcess) -> None:
-        worn = child.relieves
-        if worn is not None and child.page.has_signed_on:
-            child.relieves = None
-            if worn.fd in self.children and self.children[worn.fd] is worn:
-                worn.page.relieve()
+    def _relieve(self, successor: ChildProcess) -> None:
+        worn, successor.relieves = successor.relieves, None
+        if worn is not None and self.children.get(worn.fd) is worn:
+            worn.page.relieve()
 
     def _fault(self, child: ChildProcess, now: float) -> str:
         """Why the child must be killed; ''."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from worker.engine.record import Execution
 from worker.queue.status_page import StatusPage
 
-REPLACE, KILL = b"replace", b"kill"
+REPLACE, KILL, SIGNED_ON = b"replace", b"kill", b"signed on"
 
 
 class SupervisorPipe:
@@ -17,6 +17,7 @@ class SupervisorPipe:
     def __init__(self, fd: int, page: StatusPage) -> None:
         self._fd = fd
         self._page = page
+        self._signed_on = False
 
     def running(self, execution: Execution, seconds: float) -> None:
         self._page.running(execution.id, execution.fence, seconds)
@@ -33,7 +34,10 @@ class SupervisorPipe:
         self._page.beat()
 
     def signed_on(self) -> None:
-        self._page.signed_on()
+        """The store lists this process among those that take work; the parent is told once."""
+        if not self._signed_on:
+            self._signed_on = True
+            self._write(SIGNED_ON)
 
     @property
     def relieved(self) -> bool:

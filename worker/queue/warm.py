@@ -14,6 +14,7 @@ import structlog
 from rq.exceptions import StopRequested
 
 from worker.core.descendants import end_children
+from worker.engine.answers import SEAL, TAKE_HANDED, TAKE_NEXT
 from worker.queue.express_lane import ExpressLane
 from worker.queue.lease_keeper import LeaseKeeper
 from worker.queue.presence import Presence
@@ -25,6 +26,8 @@ from worker.store.outage import insist, note
 
 log = structlog.get_logger()
 
+# The scripts with which each process of the express lane begins.
+SHORT_RUN = "sign_on", TAKE_HANDED.name, TAKE_NEXT.name, SEAL.name
 _PAUSE = 0.5
 # With the time-out of its last try this is shorter than the silence for which a parent kills its child.
 _LAST_SECONDS = 4.0
@@ -40,8 +43,12 @@ class Shutdown:
     A process that has reached a limit is worn: it takes no more work and its parent replaces it.
     """
 
-    def __init__(self, runner: Runner, keeper: LeaseKeeper, grace: float, wear: ProcessWear) -> None:
+    def __init__(
+        self, runner: Runner, keeper: LeaseKeeper, grace: float, wear: ProcessWear, parent: SupervisorPipe
+    ) -> None:
         self._wear = wear
+        self._parent = parent
+        self._asked_for_successor = False
         self._runner = runner
         self._keeper = keeper
         self._grace = grace
@@ -55,9 +62,15 @@ class Shutdown:
     def worn(self) -> bool:
         return bool(self._wear.reason())
 
+    @property
+    def relieved(self) -> bool:
+        """Whether the successor takes work, so that this process ends when it has none in hand."""
+        return self._asked_for_successor and self._parent.relieved
+
     def takes_more(self) -> bool:
         """Whether the run under way may be followed by another, whichever agent it is for."""
-        return not self.asked and not self._wear.ends_after_this() and self._runner.runs_all()
+        ends = self.asked or self.relieved or self._wear.ends_after_this()
+        return not ends and self._runner.runs_all()
 
     @property
     def patience(self) -> float:
@@ -76,18 +89,28 @@ class Shutdown:
             if left:
                 log.warning("work.leftovers_ended", processes=left)
 
-    def sign_off(self, presence: Presence, parent: SupervisorPipe) -> None:
+    def look_ahead(self) -> None:
+        """Asks for a successor before a limit is reached: to start one takes as long as many short runs."""
+        if not self._asked_for_successor and self._wear.nearly():
+            self._ask_for_successor()
+
+    def _ask_for_successor(self) -> None:
+        self._asked_for_successor = True
+        self._parent.replace_me()
+
+    def sign_off(self, presence: Presence) -> None:
         """The end of a worn process: it leaves its lane when its successor takes work there.
 
         A lane without a process refuses requests that would have waited for a moment.
         """
-        limit = "" if self.asked else self._wear.reason()
+        limit = "" if self.asked else self._wear.reason() or self._wear.nearly()
         if not limit:
             return
         log.info("work.process_worn", limit=limit)
-        parent.replace_me()
+        if not self._asked_for_successor:
+            self._ask_for_successor()
         until = time.monotonic() + _SUCCESSOR_SECONDS
-        while not parent.relieved and time.monotonic() < until:
+        while not self._parent.relieved and time.monotonic() < until:
             _survive(presence.sign)
             time.sleep(_LOOK_SECONDS)
         _survive(presence.leave)
@@ -106,14 +129,15 @@ def _leave() -> NoReturn:
 
 
 def express(lane: ExpressLane, runner: Runner, presence: Presence, leaving: Shutdown) -> None:
-    """Runs short work: ids straight from a list."""
+    """Runs short work: ids straight from a list. While its successor starts, a process goes on."""
     lane.takes_ahead, lane.takes_any = leaving.takes_ahead, runner.runs_all
 
     def step() -> None:
         _take(lane, runner, presence, leaving)
+        leaving.look_ahead()
 
     try:
-        while not (leaving.asked or leaving.worn):
+        while not (leaving.asked or leaving.worn or (leaving.relieved and not lane.has_lease)):
             _survive(step)
     finally:
         # Finished work may wait for a store that is just away.

@@ -115,6 +115,11 @@ class Scripts:
         self._prelude = _PRELUDE + (_TEST_CLOCK % keys.test_clock if test_clock else _CLOCK)
         self._loaded: dict[str, _Loaded] = {}
 
+    def prepare(self, *scripts: str) -> None:
+        """Assembles scripts for processes that are forked later; each takes milliseconds."""
+        for name in scripts:
+            self._load(name)
+
     def run(self, script: Script[A], /, **values: Value) -> Reply[A]:
         """Runs a script and parses its answer."""
         return read_reply(script, self.value(script.name, **values))
@@ -186,10 +191,7 @@ class Scripts:
         return own if own.exists() else LUA / own.name
 
     def _load(self, name: str) -> _Loaded:
-        body = _read(self._path(name))
-        manifest = read_manifest(name, body)
-        source = assemble(manifest, body, self._libraries, self._prelude)
-        sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+        manifest, source, sha = _assembled(self._path(name), self._libraries, self._prelude)
         self._loaded[name] = _Loaded(source, sha, Binding(manifest, self._keys))
         return self._loaded[name]
 
@@ -261,5 +263,9 @@ def _text(value: Any) -> str:
 
 
 @cache
-def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+def _assembled(path: Path, libraries: Sequence[Path], prelude: str) -> tuple[ScriptManifest, str, str]:
+    """What a script's file declares, its source with what it uses of the libraries, and the hash of that."""
+    body = path.read_text(encoding="utf-8")
+    manifest = read_manifest(path.stem, body)
+    source = assemble(manifest, body, libraries, prelude)
+    return manifest, source, hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
