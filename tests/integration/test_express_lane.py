@@ -90,12 +90,11 @@ def run_next(engine: Engine, lane: ExpressLane) -> str:
 
 
 def under_load(engine: Engine, lane: ExpressLane, left: int) -> list[str]:
-    """Runs work until a lease comes with each seal; returns the ids left, of which the first is leased."""
-    ids = short_work(engine, _LOOK_EVERY + 1 + left)
-    for _ in range(_LOOK_EVERY + 1):
-        run_next(engine, lane)
-    assert lane.has_lease
-    return ids[_LOOK_EVERY + 1 :]
+    """Runs work once, so that a lease comes with its seal; returns the ids left, of which one is leased."""
+    ids = short_work(engine, 1 + left)
+    assert run_next(engine, lane) == ids[0]
+    assert [lease.execution.id for lease in lane._hand] == ids[1:2]
+    return ids[1:]
 
 
 def trips(engine: Engine) -> int:
@@ -333,19 +332,18 @@ def dies(work: Callable[[], object]) -> None:
 
 def test_process_killed_between_seal_and_start_loses_nothing(engine: Engine) -> None:
     """The lease lapses like any other: its work is queued again, and only the next holder may write."""
-    ids = short_work(engine, _LOOK_EVERY + 4)
+    ids = short_work(engine, 3)
 
     def until_leased() -> None:
         other = Engine(redis.Redis(connection_pool=_copied(engine.client)), engine.files)
         lane = lane_of(other)
-        for _ in range(_LOOK_EVERY + 2):
-            run_next(other, lane)
+        run_next(other, lane)
         assert lane.has_lease
 
     dies(until_leased)
-    leased = engine.get(ids[_LOOK_EVERY + 2])
+    leased = engine.get(ids[1])
     assert (leased.state, leased.fence) == (State.RUNNING, 1)
-    assert engine.get(ids[_LOOK_EVERY + 1]).state is State.COMPLETED
+    assert engine.get(ids[0]).state is State.COMPLETED
     engine.clock().tick()
     assert engine.get(leased.id).state is State.RUNNING
     engine.advance(LEASE / SECOND + 1)
@@ -820,10 +818,11 @@ def test_lease_is_kept_when_the_seal_before_it_fails(engine: Engine, lane: Expre
 
 def test_an_id_that_is_not_run_returns_to_the_head_of_the_lane(engine: Engine, lane: ExpressLane) -> None:
     """A process that leaves hands on what it took ahead; a second time changes nothing."""
-    ids = short_work(engine, _LOOK_EVERY + 2)
-    for _ in range(_LOOK_EVERY):
-        run_next(engine, lane)
-    left = ids[_LOOK_EVERY:]
+    short_work(engine, 1)
+    execution = next_run(engine, lane)
+    left = short_work(engine, 2)
+    lane._seals = _LOOK_EVERY - 1
+    seal(engine, lane, execution)
     assert engine.store.express_messages() == left[1:]
     lane.give_back()
     lane.give_back()
@@ -834,10 +833,8 @@ def test_a_seal_that_fails_takes_one_lease_at_most(
     engine: Engine, lane: ExpressLane, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A connection may fail for as long as a lease; repeats of the seal must not empty the lane."""
-    short_work(engine, _LOOK_EVERY + 5)
-    for _ in range(_LOOK_EVERY):
-        run_next(engine, lane)
-    execution = engine.take(lane.take())
+    short_work(engine, 5)
+    execution = next_run(engine, lane)
 
     def refuse(call: ScriptCall, other: ScriptCall, look: object) -> Any:
         engine.store.scripts.send(other)
@@ -854,10 +851,8 @@ def test_a_seal_that_fails_takes_one_lease_at_most(
 
 def test_a_store_without_the_script_seals_all_the_same(engine: Engine, lane: ExpressLane) -> None:
     """It is sent in full, and so is the one that comes with it."""
-    ids = short_work(engine, _LOOK_EVERY + 2)
-    for _ in range(_LOOK_EVERY):
-        run_next(engine, lane)
-    execution = engine.take(lane.take())
+    ids = short_work(engine, 2)
+    execution = next_run(engine, lane)
     engine.client.script_flush()
     answer = engine.store.seal(
         execution.id, execution.fence, "failed", output=b"", result=b"", error=ERROR, payload=ERROR,

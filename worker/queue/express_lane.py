@@ -78,7 +78,7 @@ class ExpressLane:
     the process. An id that is lost with its process is found by the clock.
 
     Where no work waits, the process waits for it, and the store grants the lease as soon as there is some:
-    the script that does so is sent with the command that waits.
+    the script that does so is sent with the command that waits, and so is a look at what waits behind it.
     """
 
     def __init__(
@@ -176,10 +176,11 @@ class ExpressLane:
         wait = ("BLMOVE", self._key, self._store.keys.handed(session), "LEFT", "LEFT", self._pop_seconds)
         asked_at = time.monotonic()
         with one_connection(self._blocking) as own:
-            replies = replies_in_turn(own, wait, take.words)
+            replies = replies_in_turn(own, wait, take.words, self._look())
         if isinstance(replies[1], NoScriptError):
             replies[1] = self._scripts.send(take)
-        reply = read_reply(TAKE_HANDED, checked(replies)[1])
+        _, taken, after = checked(replies)
+        reply = read_reply(TAKE_HANDED, taken)
         if time.monotonic() - asked_at > self._pop_seconds + self._begins_within:
             # This process has stood still: another one may hold the lease by now.
             self._resolve()
@@ -187,7 +188,7 @@ class ExpressLane:
         if reply.answer is TakeHandedAnswer.TAKEN:
             # A lease on a record that cannot be read lapses, which costs an attempt.
             self._keep("", reply.values, time.monotonic())
-        self._unsure = []
+        self._unsure, self._seen = [], _ids(after)[: self._most]
         return reply.text() if reply.answer is TakeHandedAnswer.LAST else ""
 
     def _keep(self, id: str, taken: Sequence[Any], asked_at: float) -> bool:
