@@ -50,6 +50,27 @@ def test_the_end_by_runs_or_age_is_seen_before_it_comes() -> None:
     assert ProcessWear(ProcessLimits(runs=1)).nearly() == ""
 
 
+@pytest.mark.parametrize("leaks", ["memory", "files"])
+def test_runs_are_not_taken_ahead_for_which_a_leak_leaves_no_room(
+    monkeypatch: pytest.MonkeyPatch, leaks: str
+) -> None:
+    """It is expected to go on as it did; a process that leaks nothing is bounded by its runs alone."""
+    used = {"memory": 1 << 30, "files": 20}
+    monkeypatch.setattr(process_limits, "memory_used", lambda: used["memory"])
+    monkeypatch.setattr(process_limits, "peak_memory", lambda: used["memory"])
+    monkeypatch.setattr(process_limits, "open_files", lambda: used["files"])
+    wear = ProcessWear(ProcessLimits(runs=100, memory=60 << 20, open_files=80))
+    assert 89 <= wear.runs_after_this() <= 99
+    after = []
+    for _ in range(3):
+        used[leaks] += {"memory": 20 << 20, "files": 20}[leaks]
+        after.append(wear.runs_after_this())
+        wear.ran()
+    assert after == [2, 1, 0]
+    used[leaks] *= 2
+    assert wear.runs_after_this() == 0
+
+
 def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak only tells whether the present size must be looked at; a reached limit stays reached."""
     wear = ProcessWear(ProcessLimits())

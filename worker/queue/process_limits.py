@@ -39,17 +39,31 @@ class ProcessWear:
         self._last_seconds = limits.seconds * shorter * _LAST_PART
         self._most_memory = memory_used() + limits.memory
         self._most_files = limits.open_files or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        self._ran = False
+        self._first_memory, self._first_files = peak_memory(), open_files()
+        self._runs = 0
         self._reason = ""
 
     def ran(self) -> None:
         """Counts a run."""
         self._runs_left -= 1
-        self._ran = True
+        self._runs += 1
 
     def runs_after_this(self) -> int:
-        """How many runs may follow the one under way, as far as that can be told before its end."""
-        return 0 if self.ends_after_this() else self._runs_left - 1
+        """How many runs may follow the one under way, as far as that can be told before its end.
+
+        What leaks is expected to go on as it did.
+        """
+        if self.ends_after_this():
+            return 0
+        by_memory = self._affords(self._first_memory, peak_memory(), self._most_memory)
+        return min(
+            self._runs_left - 1, by_memory, self._affords(self._first_files, open_files(), self._most_files)
+        )
+
+    def _affords(self, first: int, used: int, most: int) -> int:
+        """For how many runs the rest suffices if each uses as much as those until now."""
+        grown, runs = used - first, self._runs + 1
+        return max(0, most - used) * runs // grown if grown > 0 else self._runs_left
 
     def ends_after_this(self) -> bool:
         """Whether the run under way is the last one, as far as that can be told before its end."""
@@ -70,7 +84,7 @@ class ProcessWear:
         if time.monotonic() >= self._ends_at:
             return "age"
         # A process that starts beyond a limit would otherwise be replaced endlessly.
-        if not self._ran:
+        if not self._runs:
             return ""
         if self._runs_left <= 0:
             return "runs"

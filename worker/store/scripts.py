@@ -263,7 +263,7 @@ def _text(value: Any) -> str:
 
 
 @cache
-def _assembled(path: Path, libraries: Sequence[Path], prelude: str) -> tuple[ScriptManifest, str, str]:
+def _assembled(path: Path, libraries: tuple[Path, ...], prelude: str) -> tuple[ScriptManifest, str, str]:
     """What a script's file declares, its source with what it uses of the libraries, and the hash of that."""
     body = path.read_text(encoding="utf-8")
     manifest = read_manifest(path.stem, body)
