@@ -69,6 +69,9 @@ def test_runs_are_not_taken_ahead_for_which_a_leak_leaves_no_room(
     assert after == [2, 1, 0]
     used[leaks] *= 2
     assert wear.runs_after_this() == 0
+    monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 30)
+    used |= {"memory": 2 << 30, "files": 20}
+    assert wear.runs_after_this() > 80  # what was freed does not count
 
 
 def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

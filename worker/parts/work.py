@@ -144,6 +144,7 @@ class WorkProcesses:
             parts.store,
             worker=name,
             lease_us=lease_us,
+            processes=self.settings.express_processes,
             asks=line.asks,
             loaded=lambda: keeper.loaded(),
         )

@@ -88,6 +88,7 @@ class ExpressLane:
         *,
         worker: str,
         lease_us: int,
+        processes: int = 1,
         takes_ahead: Callable[[], int] = lambda: MOST_ASKED,
         asks: Callable[[Sequence[tuple[str, str]]], None] = lambda runs: None,
         loaded: Callable[[], None] = lambda: None,
@@ -98,6 +99,8 @@ class ExpressLane:
         self._key = store.keys.express
         self._worker = worker
         self._lease_us = lease_us
+        # How many there are in this tree that take from the lane.
+        self._processes = processes
         self._begins_within = lease_us / 1e6 * _BEGINS_WITHIN
         self._pop_seconds = min(_POP_SECONDS, lease_us / 1e6 * _POP_PART)
         # How many other runs this process may take before it knows which agents they are for.
@@ -188,7 +191,10 @@ class ExpressLane:
         if reply.answer is TakeHandedAnswer.TAKEN:
             # A lease on a record that cannot be read lapses, which costs an attempt.
             self._keep("", reply.values, time.monotonic())
-        self._unsure, self._seen = [], _ids(after)[: self._most]
+        behind = _ids(after)
+        # The rest is left to the others, which may wait, too.
+        share = -(-len(behind) // self._processes)
+        self._unsure, self._seen = [], behind[: min(self._most, share)]
         return reply.text() if reply.answer is TakeHandedAnswer.LAST else ""
 
     def _keep(self, id: str, taken: Sequence[Any], asked_at: float) -> bool:

@@ -37,9 +37,9 @@ class ProcessWear:
         self._last_runs = int(self._runs_left * _LAST_PART)
         self._ends_at = time.monotonic() + limits.seconds * shorter
         self._last_seconds = limits.seconds * shorter * _LAST_PART
-        self._most_memory = memory_used() + limits.memory
+        self._first_memory, self._first_files = memory_used(), open_files()
+        self._most_memory = self._first_memory + limits.memory
         self._most_files = limits.open_files or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        self._first_memory, self._first_files = peak_memory(), open_files()
         self._runs = 0
         self._reason = ""
 
@@ -55,7 +55,7 @@ class ProcessWear:
         """
         if self.ends_after_this():
             return 0
-        by_memory = self._affords(self._first_memory, peak_memory(), self._most_memory)
+        by_memory = self._affords(self._first_memory, memory_used(), self._most_memory)
         return min(
             self._runs_left - 1, by_memory, self._affords(self._first_files, open_files(), self._most_files)
         )

@@ -58,7 +58,7 @@ class ChildProcess:
     killed: bool = False
     # Whether another process was started in its place, or is about to be.
     replaced: bool = False
-    # The worn process that leaves as soon as this one has signed on.
+    # The process that this one replaces, and that ends once this one takes work.
     relieves: ChildProcess | None = None
 
 
@@ -213,8 +213,10 @@ class Supervisor:
         run = child.page.run()
         self._lost_runs += [*([run] if run else []), *child.page.asked()]
         child.page.close()
-        if not self._stopping and not child.replaced:
+        # One whose successor was started before goes on for a while, and may still crash.
+        if not self._stopping and (status or not child.replaced):
             log.warning("work.process_ended", kind=child.kind, status=os.waitstatus_to_exitcode(status))
+        if not self._stopping and not child.replaced:
             now = time.monotonic()
             at_once = now - child.started > _QUICK_DEATH
             self._replace(child, now + (0.0 if at_once else 1.0), relieves=child.relieves)

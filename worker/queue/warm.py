@@ -40,7 +40,8 @@ class Shutdown:
 
     In an idle process the signal raises StopRequested, wherever it is.
 
-    A process that has reached a limit is worn: it takes no more work and its parent replaces it.
+    A process that has reached a limit is worn: it takes no more work and its parent replaces it. One of the
+    express lane asks for its successor before, and ends when that one relieves it.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Shutdown:
     @property
     def relieved(self) -> bool:
         """Whether the successor takes work, so that this process ends when it has none in hand."""
-        return self._asked_for_successor and self._parent.relieved
+        return self._parent.relieved
 
     def takes_more(self) -> bool:
         """Whether the run under way may be followed by another, whichever agent it is for."""

@@ -11,7 +11,8 @@ from tests.fakes.facilitator_server import FacilitatorServer
 from tests.fakes.paid_worker import PaidWorker, in_threads
 from worker.local.valkey import EmbeddedStore
 
-_RUNS, _SEEKERS, _HIRES = 5, 4, 10
+# From 23 runs on the successor is certainly started before the last one.
+_RUNS, _SEEKERS, _HIRES = 24, 4, 30
 
 
 @pytest.fixture(name="paid_worker")
@@ -29,7 +30,7 @@ def _paid_worker(tmp_path: Path) -> Iterator[PaidWorker]:
 
 
 def test_no_paid_request_is_refused_while_a_worn_process_is_replaced(paid_worker: PaidWorker) -> None:
-    """A worn process stays on its lane until its successor takes work, so no request finds the lane empty."""
+    """It stays on its lane until its successor takes work, so no request finds the lane empty."""
 
     def hire_often() -> list[int]:
         seeker = paid_worker.seeker()
