@@ -69,9 +69,21 @@ def test_runs_are_not_taken_ahead_for_which_a_leak_leaves_no_room(
     assert after == [2, 1, 0]
     used[leaks] *= 2
     assert wear.runs_after_this() == 0
-    monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 30)
-    used |= {"memory": 2 << 30, "files": 20}
-    assert wear.runs_after_this() > 80  # what was freed does not count
+
+
+def test_what_one_run_used_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peak that was freed bounds what is taken ahead for a while; runs without a leak hide no later one."""
+    used = {"now": 1 << 30, "peak": 1 << 30}
+    monkeypatch.setattr(process_limits, "memory_used", lambda: used["now"])
+    monkeypatch.setattr(process_limits, "peak_memory", lambda: used["peak"])
+    wear = ProcessWear(ProcessLimits(memory=60 << 20))
+    used["peak"] += 300 << 20
+    assert wear.runs_after_this() == 0
+    for _ in range(40):
+        wear.ran()
+    assert wear.runs_after_this() > 800
+    used |= {"now": used["now"] + (20 << 20), "peak": used["peak"] + (20 << 20)}
+    assert wear.runs_after_this() == 2
 
 
 def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,8 @@ _PAGE = resource.getpagesize()
 _JITTER = 0.1
 # The last part of the runs or the life, in which a successor is started.
 _LAST_PART = 0.05
+# How much of what a run used is expected of the next, if that one shows less.
+_FADING = 0.7
 # More than by which the kernel's two ways of counting memory differ.
 _ROUGH = 16 << 20
 
@@ -37,16 +39,20 @@ class ProcessWear:
         self._last_runs = int(self._runs_left * _LAST_PART)
         self._ends_at = time.monotonic() + limits.seconds * shorter
         self._last_seconds = limits.seconds * shorter * _LAST_PART
-        self._first_memory, self._first_files = memory_used(), open_files()
-        self._most_memory = self._first_memory + limits.memory
+        self._most_memory = memory_used() + limits.memory
         self._most_files = limits.open_files or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        self._runs = 0
+        self._peak, self._files = peak_memory(), open_files()
+        # What the next run may use, too.
+        self._memory_by_run, self._files_by_run = 0.0, 0.0
+        self._ran = False
         self._reason = ""
 
     def ran(self) -> None:
         """Counts a run."""
         self._runs_left -= 1
-        self._runs += 1
+        self._ran = True
+        self._memory_by_run, self._files_by_run = self._by_run()
+        self._peak, self._files = peak_memory(), open_files()
 
     def runs_after_this(self) -> int:
         """How many runs may follow the one under way, as far as that can be told before its end.
@@ -55,15 +61,18 @@ class ProcessWear:
         """
         if self.ends_after_this():
             return 0
-        by_memory = self._affords(self._first_memory, memory_used(), self._most_memory)
-        return min(
-            self._runs_left - 1, by_memory, self._affords(self._first_files, open_files(), self._most_files)
-        )
+        memory, files = self._by_run()
+        left = float(self._runs_left - 1)
+        if memory > 1:
+            left = min(left, (self._most_memory - memory_used()) / memory)
+        if files > 1:
+            left = min(left, (self._most_files - open_files()) / files)
+        return max(0, int(left))
 
-    def _affords(self, first: int, used: int, most: int) -> int:
-        """For how many runs the rest suffices if each uses as much as those until now."""
-        grown, runs = used - first, self._runs + 1
-        return max(0, most - used) * runs // grown if grown > 0 else self._runs_left
+    def _by_run(self) -> tuple[float, float]:
+        """What the run under way has used, or a part of what those before it did."""
+        memory, files = peak_memory() - self._peak, open_files() - self._files
+        return max(memory, self._memory_by_run * _FADING), max(files, self._files_by_run * _FADING)
 
     def ends_after_this(self) -> bool:
         """Whether the run under way is the last one, as far as that can be told before its end."""
@@ -84,7 +93,7 @@ class ProcessWear:
         if time.monotonic() >= self._ends_at:
             return "age"
         # A process that starts beyond a limit would otherwise be replaced endlessly.
-        if not self._runs:
+        if not self._ran:
             return ""
         if self._runs_left <= 0:
             return "runs"
