@@ -65,7 +65,7 @@ class WorkProcesses:
         """Runs until SIGTERM; returns after every child has ended."""
         parts = Parts(self.settings, "parent")
         self._publish(parts)
-        parts.store.scripts.prepare(*warm.SHORT_RUN)
+        parts.store.scripts.prepare(*warm.FIRST_SCRIPTS)
         kinds = ["clock", "check"]
         kinds += ["express"] * self.settings.express_processes
         kinds += ["queue"] * self.settings.queue_processes

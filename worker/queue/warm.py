@@ -27,7 +27,7 @@ from worker.store.outage import insist, note
 log = structlog.get_logger()
 
 # The scripts with which each process of the express lane begins.
-SHORT_RUN = "sign_on", TAKE_HANDED.name, TAKE_NEXT.name, SEAL.name
+FIRST_SCRIPTS = "sign_on", TAKE_HANDED.name, TAKE_NEXT.name, SEAL.name
 _PAUSE = 0.5
 # With the time-out of its last try this is shorter than the silence for which a parent kills its child.
 _LAST_SECONDS = 4.0
@@ -92,12 +92,13 @@ class Shutdown:
 
     def look_ahead(self) -> None:
         """Asks for a successor before a limit is reached: to start one takes as long as many short runs."""
-        if not self._asked_for_successor and self._wear.nearly():
+        if self._wear.nearly():
             self._ask_for_successor()
 
     def _ask_for_successor(self) -> None:
-        self._asked_for_successor = True
-        self._parent.replace_me()
+        if not self._asked_for_successor:
+            self._asked_for_successor = True
+            self._parent.replace_me()
 
     def sign_off(self, presence: Presence) -> None:
         """The end of a worn process: it leaves its lane when its successor takes work there.
@@ -108,8 +109,7 @@ class Shutdown:
         if not limit:
             return
         log.info("work.process_worn", limit=limit)
-        if not self._asked_for_successor:
-            self._ask_for_successor()
+        self._ask_for_successor()
         until = time.monotonic() + _SUCCESSOR_SECONDS
         while not self._parent.relieved and time.monotonic() < until:
             _survive(presence.sign)
