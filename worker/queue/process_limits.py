@@ -7,6 +7,7 @@ import random
 import resource
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 _PAGE = resource.getpagesize()
@@ -30,6 +31,22 @@ class ProcessLimits:
     open_files: int | None = None
 
 
+class _Growth:
+    """By how much each run raises a level, as far as the last runs tell."""
+
+    def __init__(self, level: Callable[[], int]) -> None:
+        self._level = level
+        self._before = level()
+        self._expected = 0.0
+
+    def by_run(self) -> float:
+        """What the run under way has used, or a part of what those before it did."""
+        return max(self._level() - self._before, self._expected * _FADING)
+
+    def ran(self) -> None:
+        self._expected, self._before = self.by_run(), self._level()
+
+
 class ProcessWear:
     """Tracks how much of its limits a warm process has used."""
 
@@ -41,9 +58,7 @@ class ProcessWear:
         self._last_seconds = limits.seconds * shorter * _LAST_PART
         self._most_memory = memory_used() + limits.memory
         self._most_files = limits.open_files or resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
-        self._peak, self._files = peak_memory(), open_files()
-        # What the next run may use, too.
-        self._memory_by_run, self._files_by_run = 0.0, 0.0
+        self._memory, self._files = _Growth(peak_memory), _Growth(open_files)
         self._ran = False
         self._reason = ""
 
@@ -51,8 +66,8 @@ class ProcessWear:
         """Counts a run."""
         self._runs_left -= 1
         self._ran = True
-        self._memory_by_run, self._files_by_run = self._by_run()
-        self._peak, self._files = peak_memory(), open_files()
+        self._memory.ran()
+        self._files.ran()
 
     def runs_after_this(self) -> int:
         """How many runs may follow the one under way, as far as that can be told before its end.
@@ -61,18 +76,13 @@ class ProcessWear:
         """
         if self.ends_after_this():
             return 0
-        memory, files = self._by_run()
-        left = float(self._runs_left - 1)
+        memory, files = self._memory.by_run(), self._files.by_run()
+        left = [self._runs_left - 1.0]
         if memory > 1:
-            left = min(left, (self._most_memory - memory_used()) / memory)
+            left.append((self._most_memory - memory_used()) / memory)
         if files > 1:
-            left = min(left, (self._most_files - open_files()) / files)
-        return max(0, int(left))
-
-    def _by_run(self) -> tuple[float, float]:
-        """What the run under way has used, or a part of what those before it did."""
-        memory, files = peak_memory() - self._peak, open_files() - self._files
-        return max(memory, self._memory_by_run * _FADING), max(files, self._files_by_run * _FADING)
+            left.append((self._most_files - open_files()) / files)
+        return max(0, int(min(left)))
 
     def ends_after_this(self) -> bool:
         """Whether the run under way is the last one, as far as that can be told before its end."""
