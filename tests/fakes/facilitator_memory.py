@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tests.fakes.chain import MemoryChain, NotAccepted
+from tests.fakes.open_calls import AnswersAtOnce
 from worker.x402.facilitator_answers import FacilitatorAnswer
 
 USED = "invalid_exact_evm_nonce_already_used"
@@ -19,7 +20,7 @@ POOR = "invalid_exact_evm_insufficient_balance"
 EXPIRED = "invalid_exact_evm_payload_authorization_valid_before"
 
 
-class MemoryFacilitator:
+class MemoryFacilitator(AnswersAtOnce):
     """Records every body it received; `during` runs inside each settle call, before the transfer."""
 
     def __init__(self, chain: MemoryChain) -> None:

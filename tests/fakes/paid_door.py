@@ -19,6 +19,7 @@ import redis
 
 from tests.fakes.chain import MemoryChain
 from tests.fakes.execution_reads import ExecutionReads
+from tests.fakes.open_calls import AnswersAtOnce
 from tests.fakes.paid_worker import SECOND, paid_environ
 from tests.fakes.seeker import FEE_WALLET, signed_payment
 from worker.capabilities.declare import Capability
@@ -49,7 +50,7 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-class ChainFacilitator:
+class ChainFacilitator(AnswersAtOnce):
     """Settles on the in-memory chain, honestly unless a test has planned otherwise.
 
     Plans for verify: 'away' or 'no'. For settle: 'away' (no transfer), 'lost' (transfer, no response),

@@ -301,6 +301,36 @@ def test_open_payments_find_kept_connections(server: FacilitatorServer) -> None:
     client.close()
 
 
+def test_a_call_is_begun_where_a_connection_is_open(server: FacilitatorServer) -> None:
+    """Its answer may be waited for in part, and the connection is used again."""
+    with closing(HttpFacilitator(server.url)) as client:
+        assert client.begin_verify(payload(), REQUIREMENTS) is None
+        assert server.accepted == 0
+        client.verify(payload(1), REQUIREMENTS)
+        server.plan("verify", faults.hang(10))
+        call = client.begin_verify(payload(2), REQUIREMENTS)
+        assert call is not None and call.answer_within(0.05) is None
+        assert client.begin_verify(payload(3), REQUIREMENTS) is None
+        server.release()
+        answered = call.answer()
+        assert isinstance(classify_verify(answered), Valid)
+        assert call.answer() is answered and call.answer_within(1) is answered
+        client.verify(payload(4), REQUIREMENTS)
+        assert server.accepted == 1 and len(server.calls("verify")) == 3
+
+
+def test_a_call_that_was_left_ends_its_connection(server: FacilitatorServer) -> None:
+    """Its answer is not read as that to the next."""
+    with closing(HttpFacilitator(server.url)) as client:
+        client.verify(payload(1), REQUIREMENTS)
+        call = client.begin_verify(payload(2), REQUIREMENTS)
+        assert call is not None
+        call.leave()
+        assert client.begin_verify(payload(3), REQUIREMENTS) is None
+        client.verify(payload(4), REQUIREMENTS)
+        assert server.accepted == 2
+
+
 def test_a_connection_that_was_closed_when_idle_is_not_used(
     server: FacilitatorServer, client: HttpFacilitator
 ) -> None:

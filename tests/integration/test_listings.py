@@ -14,6 +14,7 @@ import redis
 
 from worker.cli.listing_checks import ListingCheck, check_endpoint
 from worker.payments.facilitator import HttpFacilitator
+from worker.payments.facilitator_call import Answered
 from worker.payments.listings import DAY_US, ListeningFacilitator, ListingBook
 from worker.seeker.http import ConnectionDropped, HttpAnswer
 from worker.store.data_model import Keys
@@ -36,6 +37,11 @@ class Plan:
         return self.answer
 
     settle = verify
+
+    def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answered:
+        return Answered(self.answer)
+
+    begin_settle = begin_verify
 
     def supported(self) -> FacilitatorAnswer:
         return self.answer
@@ -73,7 +79,7 @@ def listening(book: ListingBook, clocks: Clocks, answer: FacilitatorAnswer) -> L
 def test_a_listing_and_its_last_settlement_are_kept(book: ListingBook, clocks: Clocks) -> None:
     """After a settlement the capability is listed with its last payment; other addresses are ignored."""
     facilitator = listening(book, clocks, SUCCESS)
-    assert facilitator.settle(PAID, {}) is SUCCESS
+    assert facilitator.begin_settle(PAID, {}).answer() is SUCCESS
     facilitator.settle({"resource": {"url": "https://worker.example/execute"}}, {})
     facilitator.settle({}, {})
     found = book.all()
@@ -82,9 +88,16 @@ def test_a_listing_and_its_last_settlement_are_kept(book: ListingBook, clocks: C
     assert book.warnings() == []
 
 
-def test_a_verification_is_no_settlement(book: ListingBook, clocks: Clocks) -> None:
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_verification_is_no_settlement(book: ListingBook, clocks: Clocks, begun: bool) -> None:
     """Only settled payments keep a listing alive."""
-    listening(book, clocks, SUCCESS).verify(PAID, {})
+    facilitator = listening(book, clocks, SUCCESS)
+    if begun:
+        call = facilitator.begin_verify(PAID, {})
+        assert call is not None and book.all() == {}
+        assert call.answer_within(1) is SUCCESS
+    else:
+        facilitator.verify(PAID, {})
     assert (book.all()["words"].level, book.all()["words"].settled) == (1, 0)
 
 

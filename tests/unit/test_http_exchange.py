@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from worker.payments.http_exchange import (
     MAX_HEAD,
     BadAnswer,
+    Exchange,
     HttpAnswer,
+    NotYet,
     Overlong,
     exchange,
     header_lines,
@@ -136,6 +138,48 @@ def test_an_answer_is_read_however_it_arrives(size: int) -> None:
     answer = read(*[WHOLE[at : at + size] for at in range(0, len(WHOLE), size)])
     assert (answer.status, answer.body, answer.stays) == (200, BODY, True)
     assert answer.headers["content-type"] == "application/json"
+
+
+class Halting(FakeSocket):
+    """Nothing comes in time where a part is empty."""
+
+    patience: float | None = 15.0
+
+    def gettimeout(self) -> float | None:
+        return self.patience
+
+    def settimeout(self, patience: float | None) -> None:
+        self.patience = patience
+
+    def recv(self, most: int) -> bytes:
+        if self._parts and not self._parts[0]:
+            self._parts.pop(0)
+            raise TimeoutError
+        return super().recv(most)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("cut", [0, 1, 20, len(HEAD), len(HEAD) + 10])
+def test_who_does_not_wait_longer_may_wait_again(cut: int, again: bool) -> None:
+    """What has arrived is read once more then, wherever the answer stopped."""
+    parts = [WHOLE[:cut], b"", WHOLE[cut:-1], *([b""] if again else []), WHOLE[-1:]]
+    fake = Halting(*(parts if cut else parts[1:]))
+    link = cast(socket.socket, fake)
+    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
+    for _ in range(2 if again else 1):
+        with pytest.raises(NotYet):
+            exchange.answer_within(0.25)
+        assert fake.patience == 15.0
+    answer = exchange.answer()
+    assert (answer.status, answer.body, answer.stays) == (200, BODY, True)
+
+
+def test_who_waits_in_part_gets_an_answer_that_comes_in_time() -> None:
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n" + BODY + b"\r\n0\r\n\r\n"
+    link = cast(socket.socket, Halting(*[chunked[at : at + 7] for at in range(0, len(chunked), 7)]))
+    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
+    answer = exchange.answer_within(0.25)
+    assert (answer.body, answer.stays) == (BODY, True)
 
 
 @pytest.mark.parametrize("size", [1, 10_000])

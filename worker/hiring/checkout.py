@@ -55,12 +55,20 @@ class Checkout:
         `waits`: the request waits for the end of the work.
         """
         early = self._ask_early(order) if waits else None
-        prepared = self.claims.prepare(
-            order,
-            most_ahead=self.conditions.most_ahead(order.contract, order.capability, load),
-            assumed_us=load.at if load.assumed else None,
-        )
+        try:
+            # Meanwhile the facilitator does its part.
+            prepared = self.claims.prepare(
+                order,
+                most_ahead=self.conditions.most_ahead(order.contract, order.capability, load),
+                assumed_us=load.at if load.assumed else None,
+            )
+        except BaseException:
+            if early is not None:
+                early.leave()
+            raise
         agreed = early is not None and early.agreed(_EARLY_SECONDS)
+        if agreed:
+            self.settler.checkpoint("after_verify")
         self.settler.checkpoint("before_claim")
         claimed_after = time.monotonic()
         made = self.claims.make(prepared, verified=agreed, waits=self.tasks.listens)
@@ -85,8 +93,9 @@ class Checkout:
         may = order.begins_work and order.is_short and order.proves_payer and self.claims.ledger.safe.alone
         if not may or not self.settler.known_payers.may_ask(order.payer, order.sent.key):
             return None
-        sent, verifier = order.sent, self.settler.verifier
-        return EarlyVerification(lambda: verifier.ask(sent.payload, sent.requirements), self.spawn)
+        call = self.settler.verifier.begin(order.sent.payload, order.sent.requirements)
+        # It must not wait for a facilitator that cannot be reached.
+        return None if call is None else EarlyVerification(call, self.spawn)
 
     def _verify(
         self,

@@ -6,33 +6,41 @@ import threading
 from collections.abc import Callable
 
 from worker.core.greenlets import let_greenlets_run
+from worker.payments.facilitator import OpenCall
 from worker.x402.facilitator_answers import FacilitatorAnswer, Valid, classify_verify
 
 
 class EarlyVerification:
-    """Begins at once; whoever does not want to wait for the answer has it later."""
+    """A question that was sent. Whoever does not want to wait for the answer has it later."""
 
-    def __init__(
-        self, ask: Callable[[], FacilitatorAnswer], spawn: Callable[[Callable[[], object]], None]
-    ) -> None:
-        self._ask = ask
+    def __init__(self, call: OpenCall, spawn: Callable[[Callable[[], object]], None]) -> None:
+        self._call = call
+        self._spawn = spawn
         self._answered = threading.Event()
-        self._answer = FacilitatorAnswer(fault="transport")
-        spawn(self._run)
-        # The question goes out now, and what its caller does next it does meanwhile.
+        self._answer: FacilitatorAnswer | None = None
+        # Those who are about to ask do so now: what comes after the answers then comes together, too.
         let_greenlets_run()
-
-    def _run(self) -> None:
-        try:
-            self._answer = self._ask()
-        finally:
-            self._answered.set()
 
     def agreed(self, within: float) -> bool:
         """Whether the facilitator has said within this time (seconds) that it would settle the payment."""
-        return self._answered.wait(within) and isinstance(classify_verify(self._answer), Valid)
+        self._answer = self._call.answer_within(within)
+        if self._answer is None:
+            self._spawn(self._wait)
+            return False
+        self._answered.set()
+        return isinstance(classify_verify(self._answer), Valid)
 
     def answer(self) -> FacilitatorAnswer:
         """The answer, as soon as there is one."""
         self._answered.wait()
-        return self._answer
+        return self._answer or FacilitatorAnswer(fault="transport")
+
+    def leave(self) -> None:
+        """There will be no claim."""
+        self._call.leave()
+
+    def _wait(self) -> None:
+        try:
+            self._answer = self._call.answer()
+        finally:
+            self._answered.set()

@@ -7,27 +7,22 @@ whether it may be sent again. `worker/x402/facilitator_answers.py` decides what 
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from ssl import SSLError
 from typing import Any, Protocol
 from urllib.parse import quote, urlsplit
 
 import structlog
 
-from worker.core.nesting import deeper_than
 from worker.core.version import __version__
 from worker.payments.facilitator_auth import Auth, StaticAuth
-from worker.payments.http_exchange import BadAnswer, HttpAnswer, Overlong, exchange, header_lines
+from worker.payments.facilitator_call import Answered, HttpCall, fault_of
+from worker.payments.http_exchange import Exchange, header_lines
 from worker.payments.kept_links import PORTS, KeptLinks, NotConnected
-from worker.x402.facilitator_answers import (
-    EXTENSION_RESPONSES,
-    FacilitatorAnswer,
-    clean_code,
-    read_catalog_status,
-)
-from worker.x402.headers import MAX_DEPTH
+from worker.x402.facilitator_answers import FacilitatorAnswer, clean_code
 from worker.x402.wire import Journaled, sent_form
 
 CONNECT_S = 5.0
@@ -39,7 +34,6 @@ SLOW_S = 1.0
 # Idle connections that stay open: a slow facilitator has as many open calls as there are open payments.
 KEPT = 512
 
-_CATALOG = EXTENSION_RESPONSES.lower()
 # What a path may contain as it is (RFC 3986).
 _IN_PATHS = "/%!$&'()*+,;=:@"
 _HEADERS = {
@@ -51,12 +45,30 @@ _HEADERS = {
 _log = structlog.get_logger(__name__)
 
 
+class OpenCall(Protocol):
+    """A call that was sent. Who has waited for its answer in part leaves it, or waits again."""
+
+    def answer(self) -> FacilitatorAnswer: ...
+
+    def answer_within(self, seconds: float) -> FacilitatorAnswer | None: ...
+
+    def leave(self) -> None: ...
+
+
 class Facilitator(Protocol):
-    """Verifies payments and settles them on the chain. Calls return, they never raise."""
+    """Verifies payments and settles them on the chain. Calls return, they never raise.
+
+    Those that begin a call leave their caller to other work while the facilitator does its own.
+    """
 
     def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer: ...
 
+    def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall | None:
+        """None if a connection would have to be made first."""
+
     def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer: ...
+
+    def begin_settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall: ...
 
     def supported(self) -> FacilitatorAnswer: ...
 
@@ -89,25 +101,55 @@ class HttpFacilitator:
         self._count_failure = count_failure
 
     def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
-        return self._call("POST", "verify", self._verify_s, _body(payload, requirements))
+        return self._begin("verify", self._verify_s, _body(payload, requirements)).answer()
+
+    def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall | None:
+        link = self._links.take_idle()
+        if link is None:
+            return None
+        return self._begin("verify", self._verify_s, _body(payload, requirements), link)
 
     def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
-        return self._call("POST", "settle", self._settle_s, _body(payload, requirements))
+        return self.begin_settle(payload, requirements).answer()
+
+    def begin_settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall:
+        return self._begin("settle", self._settle_s, _body(payload, requirements))
 
     def supported(self) -> FacilitatorAnswer:
-        return self._call("GET", "supported", self._verify_s, None)
+        return self._begin("supported", self._verify_s, None).answer()
 
     def close(self) -> None:
         self._links.close()
 
-    def _call(self, method: str, operation: str, read_s: float, body: bytes | None) -> FacilitatorAnswer:
-        started = self._clock()
-        answer = self._exchange(method, operation, started, read_s, body)
+    def _begin(
+        self, operation: str, read_s: float, body: bytes | None, link: socket.socket | None = None
+    ) -> OpenCall:
+        """`link`: a connected one; None if it must be taken."""
+        began = self._clock()
+        try:
+            link = link or self._links.take()
+        except NotConnected as error:
+            fault = "tls" if isinstance(error.__cause__, SSLError) else "connect"
+            return Answered(self._note(operation, began, FacilitatorAnswer(fault=fault)))
+        try:
+            link.settimeout(read_s)
+            until = began + self._connect_s + read_s
+            request = self._request(operation, body)
+            exchange = Exchange(link, request, most=MAX_BODY, until=until, clock=self._clock)
+        except OSError as error:
+            link.close()
+            return Answered(self._note(operation, began, FacilitatorAnswer(fault=fault_of(error))))
+        except BaseException:
+            link.close()
+            raise
+        return HttpCall(self._links, link, exchange, partial(self._note, operation, began))
+
+    def _note(self, operation: str, began: float, answer: FacilitatorAnswer) -> FacilitatorAnswer:
         document = answer.body or {}
         code = clean_code(document.get("errorReason") or document.get("invalidReason"))
         if answer.fault or ((answer.status or 0) >= 400 and not code):
             self._count_failure(operation)
-        took = self._clock() - started
+        took = self._clock() - began
         agreed = answer.status == 200 and (document.get("isValid") is True or document.get("success") is True)
         # A payment that settles has a line of its own, with the time that its settle call took.
         if took >= SLOW_S or not agreed:
@@ -121,39 +163,14 @@ class HttpFacilitator:
             )
         return answer
 
-    def _exchange(
-        self, method: str, operation: str, started: float, read_s: float, body: bytes | None
-    ) -> FacilitatorAnswer:
-        auth = self._auth.headers(method, f"{self._url}/{operation}")
-        try:
-            link = self._links.take()
-        except NotConnected as error:
-            return FacilitatorAnswer(fault="tls" if isinstance(error.__cause__, SSLError) else "connect")
-        kept = False
-        try:
-            link.settimeout(read_s)
-            until = started + self._connect_s + read_s
-            request = self._request(method, operation, auth, body)
-            answer = exchange(link, request, most=MAX_BODY, until=until, clock=self._clock)
-            kept = answer.stays
-        except Overlong as error:
-            return FacilitatorAnswer(status=error.status, fault="too_large")
-        except (BadAnswer, OSError) as error:
-            return FacilitatorAnswer(fault=_fault(error))
-        finally:
-            if kept:
-                self._links.give_back(link)
-            else:
-                link.close()
-        return _parse(answer)
-
-    def _request(self, method: str, operation: str, auth: Mapping[str, str], body: bytes | None) -> bytes:
+    def _request(self, operation: str, body: bytes | None) -> bytes:
+        method = "GET" if body is None else "POST"
         head = b"%b %b/%b HTTP/1.1\r\n%b%b" % (
             method.encode(),
             self._path,
             operation.encode(),
             self._same_headers,
-            header_lines(auth),
+            header_lines(self._auth.headers(method, f"{self._url}/{operation}")),
         )
         if body is None:
             return head + b"\r\n"
@@ -183,27 +200,3 @@ def _body(payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> bytes:
 
 def _sent(document: Mapping[str, Any]) -> bytes:
     return document.sent if isinstance(document, Journaled) else sent_form(document)
-
-
-def _parse(answer: HttpAnswer) -> FacilitatorAnswer:
-    try:
-        text = answer.body.decode("utf-8")
-        document = None if deeper_than(text, MAX_DEPTH) else json.loads(text)
-    except ValueError:
-        document = None
-    catalog = read_catalog_status(answer.headers.get(_CATALOG))
-    if not isinstance(document, dict):
-        fault = "garbage" if answer.body else "empty"
-        return FacilitatorAnswer(status=answer.status, fault=fault, catalog=catalog)
-    return FacilitatorAnswer(status=answer.status, body=document, catalog=catalog)
-
-
-def _fault(error: Exception) -> str:
-    """Return a short name for the fault; the exception's own text may contain addresses."""
-    if isinstance(error, SSLError):
-        return "tls"
-    if isinstance(error, TimeoutError):
-        return "timeout"
-    if isinstance(error, ConnectionError | BadAnswer):
-        return "dropped"
-    return "transport"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -68,37 +69,54 @@ def exchange(
     until: float,
     clock: Callable[[], float] = time.monotonic,
 ) -> HttpAnswer:
-    """Sends a request and reads its answer; raises BadAnswer, Overlong or OSError.
-
-    `most`: bytes of its body; `until`: when it must have arrived, by this clock.
-    """
-    sent = link.send(request)
-    if sent < len(request):
-        link.sendall(request[sent:])
-    incoming = _Incoming(link, until, clock, _MOST_OVERHEAD * (MAX_HEAD + most))
-    status, headers, stays = _head(incoming)
-    while status == _CONTINUE:
-        status, headers, stays = _head(incoming)
-    if status < 200 or status in (204, 304):
-        # After an interim answer the final one would be read as the next call's; so would a forbidden body.
-        ended = status >= 200 and headers.keys().isdisjoint(_FRAMING)
-        stays, body = stays and ended, b""
-    else:
-        framed, body = _body(incoming, status, headers, most)
-        stays = stays and framed
-    return HttpAnswer(status, headers, body, stays and not incoming.size)
+    """Sends a request and reads its answer, see `Exchange`."""
+    return Exchange(link, request, most=most, until=until, clock=clock).answer()
 
 
-class _Incoming:
-    """What has arrived and was not read yet."""
+class NotYet(Exception):
+    """More must arrive, and did not while it was waited for."""
 
-    def __init__(self, link: socket.socket, until: float, clock: Callable[[], float], most: int) -> None:
+
+class Exchange:
+    """A request that was sent, and what has arrived of its answer and was not read yet."""
+
+    __slots__ = ("_at", "_clock", "_data", "_kept", "_left", "_link", "_most", "_soon", "_until")
+
+    def __init__(
+        self,
+        link: socket.socket,
+        request: bytes,
+        *,
+        most: int,
+        until: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`most`: bytes of the answer's body; `until`: when it must have arrived, by this clock."""
         self._link = link
         self._until = until
         self._clock = clock
-        self._left = most
-        self._data = b""
+        self._most = most
+        self._left = _MOST_OVERHEAD * (MAX_HEAD + most)
+        self._data = self._kept = b""
         self._at = 0
+        self._soon: float | None = None
+        sent = link.send(request)
+        if sent < len(request):
+            link.sendall(request[sent:])
+
+    def answer(self) -> HttpAnswer:
+        """Waits for the whole answer; raises BadAnswer, Overlong or OSError."""
+        return _answer(self, self._most)
+
+    def answer_within(self, seconds: float) -> HttpAnswer:
+        """The same, but raises NotYet if it takes longer. Then it can be waited for again."""
+        self._soon = self._clock() + seconds
+        try:
+            return _answer(self, self._most)
+        except NotYet:
+            # From the beginning.
+            self._data, self._at, self._soon = self._kept, 0, None
+            raise
 
     @property
     def size(self) -> int:
@@ -106,7 +124,7 @@ class _Incoming:
 
     def more(self) -> bool:
         """Waits for more; False at the end."""
-        data = self._link.recv(_AT_ONCE)
+        data = self._link.recv(_AT_ONCE) if self._soon is None else self._received_by(self._soon)
         if self._clock() > self._until:
             raise TimeoutError
         self._left -= len(data)
@@ -114,6 +132,18 @@ class _Incoming:
             raise BadAnswer
         self._data, self._at = self._data[self._at :] + data, 0
         return bool(data)
+
+    def _received_by(self, soon: float) -> bytes:
+        patience = self._link.gettimeout()
+        self._link.settimeout(max(0.0, soon - self._clock()))
+        try:
+            data = self._link.recv(_AT_ONCE)
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            raise NotYet from None
+        finally:
+            self._link.settimeout(patience)
+        self._kept += data
+        return data
 
     def before(self, mark: bytes, most: int) -> bytes:
         """What stands before this mark, which is dropped."""
@@ -134,7 +164,21 @@ class _Incoming:
         return found
 
 
-def _head(incoming: _Incoming) -> tuple[int, dict[str, str], bool]:
+def _answer(incoming: Exchange, most: int) -> HttpAnswer:
+    status, headers, stays = _head(incoming)
+    while status == _CONTINUE:
+        status, headers, stays = _head(incoming)
+    if status < 200 or status in (204, 304):
+        # After an interim answer the final one would be read as the next call's; so would a forbidden body.
+        ended = status >= 200 and headers.keys().isdisjoint(_FRAMING)
+        stays, body = stays and ended, b""
+    else:
+        framed, body = _body(incoming, status, headers, most)
+        stays = stays and framed
+    return HttpAnswer(status, headers, body, stays and not incoming.size)
+
+
+def _head(incoming: Exchange) -> tuple[int, dict[str, str], bool]:
     """Status and headers, and whether the server keeps the connection open."""
     head = incoming.before(b"\r\n\r\n", MAX_HEAD)
     start = _STATUS_LINE.match(head)
@@ -149,7 +193,7 @@ def _head(incoming: _Incoming) -> tuple[int, dict[str, str], bool]:
     return int(start[2]), headers, stays
 
 
-def _body(incoming: _Incoming, status: int, headers: Mapping[str, str], most: int) -> tuple[bool, bytes]:
+def _body(incoming: Exchange, status: int, headers: Mapping[str, str], most: int) -> tuple[bool, bytes]:
     """The body, and whether its end is known without closing the connection."""
     length, coding = headers.get("content-length"), headers.get("transfer-encoding")
     if coding is not None:
@@ -166,7 +210,7 @@ def _body(incoming: _Incoming, status: int, headers: Mapping[str, str], most: in
     return True, incoming.exactly(int(length))
 
 
-def _chunks(incoming: _Incoming, status: int, most: int) -> bytes:
+def _chunks(incoming: Exchange, status: int, most: int) -> bytes:
     parts: list[bytes] = []
     left = most
     while True:
@@ -187,7 +231,7 @@ def _chunks(incoming: _Incoming, status: int, most: int) -> bytes:
     return b"".join(parts)
 
 
-def _until_closed(incoming: _Incoming, status: int, most: int) -> bytes:
+def _until_closed(incoming: Exchange, status: int, most: int) -> bytes:
     while incoming.size <= most:
         if not incoming.more():
             return incoming.exactly(incoming.size)

@@ -42,16 +42,19 @@ class KeptLinks:
 
     def take(self) -> socket.socket:
         """Returns a connected link that no other call uses; raises NotConnected."""
+        return self.take_idle() or self._new()
+
+    def take_idle(self) -> socket.socket | None:
+        """The same; None if a connection would have to be made."""
         while True:
             with self._lock:
                 if not self._idle:
-                    break
+                    return None
                 link, since = self._idle.pop()
             # A router may have forgotten an old one without telling either end.
             if since >= self._clock() - _IDLE_S and is_quiet(link):
                 return link
             link.close()
-        return self._new()
 
     def give_back(self, link: socket.socket) -> None:
         """Keeps a link whose answer was read to its end."""

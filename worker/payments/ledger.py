@@ -210,15 +210,14 @@ class Ledger(LedgerReader):
         response: str,
         how: str,
         *,
-        sent: SentPayment | None = None,
+        packed: SentPayment | None = None,
         contract_ref: str = "",
         by_claimant: bool = False,
     ) -> SettledReply:
-        """`sent` and `contract_ref` of the payment, if the caller has them; what was sent is then packed.
+        """`packed`: what was sent about the payment, and `contract_ref`, if the caller has them.
 
         `by_claimant`: for the request that claimed it, which the end need not be told then.
         """
-        packed = sent.packed() if sent is not None and self.packs else None
         stored = pack_response(response, packed.key, transaction) if packed else response
         reply = self._scripts.run(
             SETTLED,

@@ -13,7 +13,7 @@ from typing import Any
 
 import redis
 
-from worker.payments.facilitator import Facilitator
+from worker.payments.facilitator import Facilitator, OpenCall
 from worker.store.client import as_bytes, as_mapping
 from worker.store.data_model import Keys
 from worker.x402.facilitator_answers import CatalogStatus, FacilitatorAnswer
@@ -108,8 +108,16 @@ class ListeningFacilitator:
     def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self._heard(self.inner.verify(payload, requirements), payload, settling=False)
 
+    def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall | None:
+        call = self.inner.begin_verify(payload, requirements)
+        return call and _HeardCall(call, lambda answer: self._heard(answer, payload, settling=False))
+
     def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self._heard(self.inner.settle(payload, requirements), payload, settling=True)
+
+    def begin_settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall:
+        call = self.inner.begin_settle(payload, requirements)
+        return _HeardCall(call, lambda answer: self._heard(answer, payload, settling=True))
 
     def supported(self) -> FacilitatorAnswer:
         return self.inner.supported()
@@ -140,3 +148,21 @@ class ListeningFacilitator:
             self._known = kept
         self._known[capability, fact] = now
         return True
+
+
+@dataclass
+class _HeardCall:
+    """A call whose answer is heard when somebody waits for it."""
+
+    inner: OpenCall
+    heard: Callable[[FacilitatorAnswer], FacilitatorAnswer]
+
+    def answer(self) -> FacilitatorAnswer:
+        return self.heard(self.inner.answer())
+
+    def answer_within(self, seconds: float) -> FacilitatorAnswer | None:
+        answer = self.inner.answer_within(seconds)
+        return None if answer is None else self.heard(answer)
+
+    def leave(self) -> None:
+        self.inner.leave()

@@ -14,7 +14,7 @@ from worker.payments.known_payers import KnownPayers
 from worker.payments.ledger import Ledger, SettledReply
 from worker.payments.ledger_reader import Reading
 from worker.payments.packed_payment import SentPayment
-from worker.store.outage import insist
+from worker.store.outage import insist, note
 from worker.x402.receipts import Settlement, Sign, settled_text
 from worker.x402.wire import PaymentPayload, payment_key, restore
 
@@ -40,16 +40,15 @@ class SettledPayments:
         how: str,
         payload: str,
         *,
-        requirements: str = "",
+        packed: SentPayment | None = None,
         contract_ref: str = "",
         by_claimant: bool = False,
         settle_ms: int | None = None,
         completed: Callable[[Reading], None] | None = None,
     ) -> SettledReply:
-        """`completed` is called as soon as that is recorded, if it completes the work."""
+        """`packed`: what `pack` made; `completed` is called as soon as the work is recorded as completed."""
         payment = restore(payload)
         response = self._response(payment, transaction)
-        sent = SentPayment(payload, requirements, payment_key(payment)) if requirements else None
         self.checkpoint("before_settled")
         reply = insist(
             lambda: self.ledger.settled(
@@ -58,7 +57,7 @@ class SettledPayments:
                 transaction,
                 response,
                 how,
-                sent=sent,
+                packed=packed,
                 contract_ref=contract_ref,
                 by_claimant=by_claimant,
             ),
@@ -78,6 +77,15 @@ class SettledPayments:
         )
         self.push_queued(id, reply.answer, reply.lane)
         return reply
+
+    def pack(self, payload: str, requirements: str) -> SentPayment | None:
+        """The short form in which a settled payment is kept; None if it is kept as it is."""
+        try:
+            if self.ledger.packs:
+                return SentPayment(payload, requirements, payment_key(restore(payload))).packed()
+        except Exception as error:  # the settlement call is under way, and its answer must be heard
+            note(error, "payment.pack")
+        return None
 
     def push_queued(self, id: str, status: str, lane: str) -> None:
         """Queues long work that begins with this step."""

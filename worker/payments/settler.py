@@ -154,8 +154,11 @@ class Settler:
             if not _held(lease, renew):
                 return None
             self.checkpoint("before_settle")
-            asked = time.monotonic()
-            answer = self._facilitator.settle(journaled(payload), journaled(lease.requirements.decode()))
+            asked, requirements = time.monotonic(), lease.requirements.decode()
+            call = self._facilitator.begin_settle(journaled(payload), journaled(requirements))
+            # Meanwhile the facilitator does its part.
+            packed = self.settled.pack(payload, requirements)
+            answer = call.answer()
             took = time.monotonic() - asked
         self.checkpoint("after_settle")
         outcome = classify_settle(answer, earlier_unknown=lease.earlier_unknown)
@@ -167,7 +170,7 @@ class Settler:
                 outcome.transaction,
                 "facilitator",
                 payload,
-                requirements=lease.requirements.decode(),
+                packed=packed,
                 contract_ref=lease.contract_ref,
                 by_claimant=lease.token == SEAL_TOKEN,
                 settle_ms=round(took * 1_000),

@@ -20,7 +20,7 @@ from worker.payments.answers import VerifiedAnswer
 from worker.payments.chain import MICROSECONDS, ChainEvidence
 from worker.payments.checkpoints import Checkpoint
 from worker.payments.evidence import look_up
-from worker.payments.facilitator import Facilitator
+from worker.payments.facilitator import Facilitator, OpenCall
 from worker.payments.ledger import Ledger
 from worker.payments.settled_payments import SettledPayments
 from worker.store.outage import insist
@@ -69,7 +69,8 @@ class Verifier:
         request that claimed it waits here.
         """
         payload, requirements = claimed or self.ledger.payload(id, number)
-        answer = self.ask(payload, requirements) if asked is None else asked()
+        answer = self._ask(payload, requirements) if asked is None else asked()
+        self.checkpoint("after_verify")
         verdict = classify_verify(answer)
         before_record()
         if isinstance(verdict, Valid):
@@ -87,12 +88,14 @@ class Verifier:
             return self._refused(id, number, verdict.code)
         return self._unsure(id, number, verdict.cause)
 
-    def ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
-        """Asks the facilitator whether it would settle the payment."""
+    def begin(self, payload: str, requirements: str) -> OpenCall | None:
+        """Asks the facilitator whether it would settle the payment; None if it must be connected to first."""
         self.checkpoint("before_verify")
-        answer = self.facilitator.verify(journaled(payload), journaled(requirements))
-        self.checkpoint("after_verify")
-        return answer
+        return self.facilitator.begin_verify(journaled(payload), journaled(requirements))
+
+    def _ask(self, payload: str, requirements: str) -> FacilitatorAnswer:
+        self.checkpoint("before_verify")
+        return self.facilitator.verify(journaled(payload), journaled(requirements))
 
     def predates(self, id: str, time_us: int) -> bool:
         """Whether a block is older than the contract: its transfer bought something else."""

@@ -18,7 +18,9 @@ from tests.fakes.seeker import DoorAnswer, FlaskDoor, Hired, Seeker
 from tests.integration.money.test_round_trips import ASKS, BODY, buying, least, paying
 from tests.waiting import eventually
 from worker.app import create_app
+from worker.core.errors import Unavailable
 from worker.hiring import checkout
+from worker.hiring.claims import Claims, PreparedClaim
 from worker.payments.early_verification import EarlyVerification
 from worker.payments.safe_writes import SafeWrites
 
@@ -184,6 +186,28 @@ def test_a_slow_facilitator_is_asked_once(
     assert answers[0].status == 200
     assert len(asked_early) == 1 and verified(paid_worker, seeker) == 2
     assert paid_worker.charged(seeker.wallet) == 2 * PRICE
+
+
+def test_a_question_is_left_where_no_claim_follows(
+    paid_worker: PaidWorker,
+    seeker: Seeker,
+    asked_early: list[EarlyVerification],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The storage was away when the claim was prepared; the same payment is claimed first then."""
+    prepare, away = Claims.prepare, [Unavailable("the storage is away")]
+
+    def prepared(self: Claims, *args: Any, **options: Any) -> PreparedClaim:
+        if away:
+            raise away.pop()
+        return prepare(self, *args, **options)
+
+    monkeypatch.setattr(Claims, "prepare", prepared)
+    assert seeker.hire().pay().status == 200
+    assert len(asked_early) == 1 and not away
+    assert paid_worker.charged(seeker.wallet) == 2 * PRICE
+    assert seeker.hire().pay().status == 200
+    assert len(asked_early) == 2 and paid_worker.charged(seeker.wallet) == 3 * PRICE
 
 
 def test_a_facilitator_that_drops_the_call_is_asked_again_by_the_clock(
