@@ -44,15 +44,6 @@ local function advance(id, at, number, to, amount, hooks, detail, ...)
   book(id, at, to, number, amount, detail)
 end
 
--- Records that the facilitator would settle the payment, and the phase that follows. `waits`: '1' where the request
--- that claimed it waits in the process of the record's asker; `first`: when a payment for this work was verified first
--- (us), if one was before; further arguments are stored in RECORD.
-local function payment_verified(id, at, number, amount, hooks, waits, phase, first, ...)
-  advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at), number .. ' waits', waits)
-  redis.call('HSET', RECORD, 'phase', phase, 'updated', whole(at), 'verified', first or whole(at), ...)
-  emit(at, 'payment.verified', '{"number":' .. number .. '}')
-end
-
 -- Ends a payment, or corrects its end; the sums by state always add up to the total ever claimed. Further arguments
 -- are stored with it in MONEY.
 local function turn(id, at, number, to, detail, ...)

@@ -103,10 +103,16 @@ if not sealed and not found then
 end
 local number = payments + 1
 local begins = verified ~= '' and not phase and not found
-local state = found and 'settling' or 'claimed'
-local claimed_phase = found and 'settling' or 'verifying'
-local money = {}
-local claimed = event(at, 'payment.claimed', '{"number":' .. number .. '}')
+local state = found and 'settling' or begins and 'verified' or 'claimed'
+local claimed_phase = found and 'settling' or begins and 'working' or 'verifying'
+local money, about = {}, '{"number":' .. number .. '}'
+local events = {event(at, 'payment.claimed', about)}
+local lines = {journal_line(id, at, 'claimed', number, amount, key)}
+if begins then
+  fields[#fields + 1], fields[#fields + 2] = 'verified', whole(at)
+  events[2] = event(at, 'payment.verified', about)
+  lines[2] = journal_line(id, at, 'verified', number, amount)
+end
 if not phase then
   redis.call('HSET', RECORD, 'id', id, 'state', 'pending', 'lane', lane, 'attempt', '0', 'fence', '0',
     'created', whole(at), 'updated', whole(at), 'ends_by', deadline, 'digest', digest, 'contract', contract,
@@ -125,9 +131,10 @@ if not phase then
   redis.call('ZREM', CONTRACTS, CONTRACT)
   -- Its bytes count as unpaid until a payment is verified.
   if unpaid and begins then unpaid_release(unpaid) end
-  local quota = unpaid and not found and not begins and {'unpaid', unpaid} or {}
-  money = {'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet, unpack(quota)}
-  redis.call('RPUSH', LOG, event(at, 'execution.created', created), claimed)
+  local more = begins and {number .. ' verified', whole(at), number .. ' waits', verified}
+    or unpaid and not found and {'unpaid', unpaid} or {}
+  money = {'contract', contract, 'mode', mode, 'fee', fee, 'fee_wallet', fee_wallet, unpack(more)}
+  redis.call('RPUSH', LOG, event(at, 'execution.created', created), unpack(events))
   count('worker_executions_total', 'status', 'created')
 else
   local input = {}
@@ -144,7 +151,7 @@ else
   redis.call('HSET', RECORD, 'phase', claimed_phase, 'updated', whole(at), 'asker', asker, unpack(input))
   -- Anybody may send a payment that will be refused: its hooks are notified only once it is accepted.
   if not started then money = {number .. ' hooks', hooks} end
-  redis.call('RPUSH', LOG, claimed)
+  redis.call('RPUSH', LOG, unpack(events))
 end
 redis.call('HSET', MONEY, 'count', number, 'current', number, number .. ' state', state, number .. ' key', key,
   number .. ' payer', payer, number .. ' amount', amount, number .. ' payload', payload,
@@ -160,9 +167,8 @@ redis.call('HSET', WALLETS, 'open ' .. payer, whole(wallet.open + 1),
   unpack(newcomers_now and {'newcomers', newcomers_now} or {}))
 redis.call('HINCRBY', SUMS, 'claimed', amount)
 redis.call('HINCRBY', SUMS, 'open', amount)
-book(id, at, 'claimed', number, amount, key)
+redis.call('RPUSH', JOURNAL, unpack(lines))
 if begins then
-  payment_verified(id, at, tostring(number), amount, nil, verified, 'working')
   queue(id, at, lane, nil, true)
   if lane == 'express' then go_ahead(EXPRESS, id, at, newcomers_now or wallet.newcomers) end
 end

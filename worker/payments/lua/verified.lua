@@ -26,8 +26,10 @@ end
 local by = latency and not sealed and tonumber(verified or at) + tonumber(latency)
 if by then redis.call('ZADD', DEADLINES, whole(math.min(tonumber(ends_by), by)), id) end
 local settles = sealed or mode == 'before_work'
-payment_verified(id, at, number, amount, hooks, waits, settles and 'settling' or 'working', verified,
-  unpack(by and {'sla_by', whole(by)} or {}))
+advance(id, at, number, 'verified', amount, hooks, nil, number .. ' verified', whole(at), number .. ' waits', waits)
+redis.call('HSET', RECORD, 'phase', settles and 'settling' or 'working', 'updated', whole(at),
+  'verified', verified or whole(at), unpack(by and {'sla_by', whole(by)} or {}))
+emit(at, 'payment.verified', '{"number":' .. number .. '}')
 if settles then
   redis.call('ZADD', OPEN_PAYMENTS, whole(at), id)
   wake()
