@@ -28,11 +28,14 @@ def test_each_limit_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     worn = ProcessWear(ProcessLimits(runs=1))
     worn.ran()
     assert worn.reason() == "runs"
+    used = 1 << 30
+    monkeypatch.setattr(process_limits, "memory_used", lambda: used)
+    monkeypatch.setattr(process_limits, "peak_memory", lambda: used)
     heavy = ProcessWear(ProcessLimits())
     heavy.ran()
     assert heavy.reason() == ""
-    monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 40)
-    monkeypatch.setattr(process_limits, "peak_memory", lambda: 1 << 40)
+    used = 1 << 40
+    heavy.ran()
     assert heavy.reason() == "memory"
     assert ProcessWear(ProcessLimits(seconds=0)).reason() == "age"
 
@@ -88,13 +91,16 @@ def test_what_one_run_used_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """The peak only tells whether the present size must be looked at; a reached limit stays reached."""
+    used = {"now": 1 << 30, "peak": 1 << 30}
+    monkeypatch.setattr(process_limits, "memory_used", lambda: used["now"])
+    monkeypatch.setattr(process_limits, "peak_memory", lambda: used["peak"])
     wear = ProcessWear(ProcessLimits())
+    used["peak"] = 1 << 40
     wear.ran()
-    monkeypatch.setattr(process_limits, "peak_memory", lambda: 1 << 40)
     assert wear.reason() == ""
-    monkeypatch.setattr(process_limits, "memory_used", lambda: 1 << 40)
+    used["now"] = 1 << 40
     assert wear.reason() == "memory"
-    monkeypatch.undo()
+    used["now"] = 1 << 30
     assert wear.reason() == "memory"
 
 

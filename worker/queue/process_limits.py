@@ -32,19 +32,23 @@ class ProcessLimits:
 
 
 class _Growth:
-    """By how much each run raises a level, as far as the last runs tell."""
+    """By how much each run raises a level, as far as the last runs tell; `last`: where they left it."""
 
     def __init__(self, level: Callable[[], int]) -> None:
         self._level = level
-        self._before = level()
+        self.last = level()
         self._expected = 0.0
 
     def by_run(self) -> float:
         """What the run under way has used, or a part of what those before it did."""
-        return max(self._level() - self._before, self._expected * _FADING)
+        return self._to(self._level())
 
     def ran(self) -> None:
-        self._expected, self._before = self.by_run(), self._level()
+        level = self._level()
+        self._expected, self.last = self._to(level), level
+
+    def _to(self, level: int) -> float:
+        return max(level - self.last, self._expected * _FADING)
 
 
 class ProcessWear:
@@ -107,9 +111,9 @@ class ProcessWear:
             return ""
         if self._runs_left <= 0:
             return "runs"
-        if peak_memory() + _ROUGH > self._most_memory and memory_used() > self._most_memory:
+        if self._memory.last + _ROUGH > self._most_memory and memory_used() > self._most_memory:
             return "memory"
-        return "open_files" if open_files() > self._most_files else ""
+        return "open_files" if self._files.last > self._most_files else ""
 
 
 def memory_used() -> int:
