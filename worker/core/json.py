@@ -15,17 +15,22 @@ class NotJson(ValueError):
     """A value that JSON cannot represent; names its type and its path in the value."""
 
 
-def kept_encoder(*, ascii: bool, allow_nan: bool) -> Callable[[Any], str]:
-    """Compact JSON. Python's own encoders make the one in C anew for each value.
+def kept_encoder(
+    *, ascii: bool, allow_nan: bool, spaced: bool = False, default: Callable[[Any], Any] | None = None
+) -> Callable[[Any], str]:
+    """Compact JSON, unless it is `spaced`. Python's own encoders make the one in C anew for each value.
 
     A value that contains itself is a RecursionError, not a ValueError.
     """
-    plain = json.JSONEncoder(ensure_ascii=ascii, separators=(",", ":"), allow_nan=allow_nan)
+    comma, colon = (", ", ": ") if spaced else (",", ":")
+    plain = json.JSONEncoder(
+        ensure_ascii=ascii, separators=(comma, colon), allow_nan=allow_nan, default=default
+    )
     parts: Any = json.encoder
     if parts.c_make_encoder is None:
         return plain.encode
     quote = parts.encode_basestring_ascii if ascii else parts.encode_basestring
-    chunks = parts.c_make_encoder(None, plain.default, quote, None, ":", ",", False, False, allow_nan)
+    chunks = parts.c_make_encoder(None, plain.default, quote, None, colon, comma, False, False, allow_nan)
     return lambda value: "".join(chunks(value, 0))
 
 

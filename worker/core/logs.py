@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, MutableMapping
-from contextlib import AbstractContextManager
+import time
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from functools import lru_cache
-from json import JSONEncoder
 from typing import Any, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
 
+from worker.core.json import kept_encoder
 from worker.core.settings import Settings
 
 HIDDEN = "[hidden]"
@@ -56,12 +57,11 @@ def configure(settings: Settings, stream: TextIO | None = None) -> None:
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
+        _stamp,
     ]
     last: list[Processor] = [
         structlog.processors.format_exc_info,
-        _hide,
-        _Known(settings.secrets()),
+        _Redacted(settings.secrets()),
         _renderer(json, output),
     ]
     # Each line would otherwise look up the stream's lock, in a logger of its own.
@@ -113,21 +113,25 @@ class _Stderr:
         return (_apart or sys.stderr).isatty()
 
 
+@contextmanager
 def bound(
     *,
     execution_id: str | None = None,
     contract_ref: str | None = None,
     attempt: int | None = None,
-) -> AbstractContextManager[None]:
+) -> Iterator[None]:
     """Adds these fields to every line logged inside. Follows the greenlet or thread that entered it."""
     fields = {
         "execution_id": execution_id,
         "contract_ref": contract_ref,
         "attempt": attempt,
     }
-    return structlog.contextvars.bound_contextvars(
-        **{name: value for name, value in fields.items() if value is not None}
-    )
+    given = {name: value for name, value in fields.items() if value is not None}
+    before = structlog.contextvars.bind_contextvars(**given)
+    try:
+        yield
+    finally:
+        structlog.contextvars.reset_contextvars(**before)
 
 
 def begin_request(request_id: str) -> None:
@@ -149,11 +153,22 @@ def _plain(value: Any) -> str:
     return value.hex() if isinstance(value, (bytes, bytearray)) else repr(value)
 
 
-_ENCODER = JSONEncoder(default=_plain)
+_text_of = kept_encoder(ascii=True, allow_nan=True, spaced=True, default=_plain)
 
 
 def _as_json(event: Mapping[str, Any], **_: object) -> str:
-    return _ENCODER.encode(event)
+    return _text_of(event)
+
+
+def _stamp(_: Any, __: str, event: EventDict) -> EventDict:
+    second, rest = divmod(time.time_ns(), 1_000_000_000)
+    event["at"] = f"{_date(second)}.{rest // 1_000:06d}Z"
+    return event
+
+
+@lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
 
 
 def _foreign(_: Any, __: str, event: EventDict) -> EventDict:
@@ -168,11 +183,6 @@ def _foreign(_: Any, __: str, event: EventDict) -> EventDict:
 def _is_secret(name: Any) -> bool:
     plain = str(name).lower().replace("-", "_")
     return plain in _NAMES or (plain.endswith(_ENDINGS) and plain not in _HARMLESS)
-
-
-def _hide(_: Any, __: str, event: EventDict) -> EventDict:
-    """Hides the values of fields with secret-sounding names, at any depth."""
-    return {name: HIDDEN if _is_secret(name) else _inside(value, 0) for name, value in event.items()}
 
 
 def _inside(value: Any, depth: int) -> Any:
@@ -190,15 +200,27 @@ def _inside(value: Any, depth: int) -> Any:
     return value
 
 
-class _Known:
-    """Removes the operator's own secrets from any text, wherever they came from."""
+class _Redacted:
+    """Hides the values of fields with secret-sounding names, at any depth, and the operator's own secrets in
+    any text, wherever they came from.
+    """
 
     def __init__(self, secrets: tuple[str, ...]) -> None:
         long_enough = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
         self._secrets = sorted(long_enough, key=len, reverse=True)
 
     def __call__(self, _: Any, __: str, event: EventDict) -> MutableMapping[str, Any]:
-        return {name: self._clean(value) for name, value in event.items()}
+        found: dict[str, Any] = {}
+        for name, value in event.items():
+            kind = type(value)
+            if _is_secret(name):
+                found[name] = HIDDEN
+            elif kind is str:
+                # Most words of a line are shorter than any secret.
+                found[name] = value if len(value) < _SHORTEST_SECRET else self._clean(value)
+            else:
+                found[name] = value if kind in _SCALARS else self._clean(_inside(value, 0))
+        return found
 
     def _clean(self, value: Any) -> Any:
         if value is None or isinstance(value, (int, float)):
