@@ -14,6 +14,8 @@ from typing import Any
 from worker.core.evm import checksum_address, is_address, is_bytes32, keccak
 
 UINT256_MAX = 2**256 - 1
+# Hashes of texts up to this many characters are kept.
+_SHORT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,15 @@ def _bytes32(value: Any) -> bytes | None:
 
 
 def _string(value: Any) -> bytes | None:
-    return keccak(value.encode("utf-8")) if isinstance(value, str) else None
+    if not isinstance(value, str):
+        return None
+    return _hash_of(value) if len(value) <= _SHORT else keccak(value.encode("utf-8"))
+
+
+# A network, an address of ours and a payer are in many receipts.
+@lru_cache(maxsize=256)
+def _hash_of(text: str) -> bytes:
+    return keccak(text.encode("utf-8"))
 
 
 def _uint256(value: Any) -> bytes | None:

@@ -97,21 +97,23 @@ class PaymentPayload:
         return same and self.raw.get("resource") is self.resource
 
 
-def with_checksums(document: Mapping[str, Any]) -> dict[str, Any]:
+def with_checksums(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a payment or our terms as sent to a facilitator: every address in EIP-55 form.
 
     A seeker, a contract or an older journal may have them in lower case. This changes no digest: the
     20 bytes are what is signed.
     """
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for name, value in document.items():
         if name in ("accepted", "payload", "authorization") and isinstance(value, dict):
-            found[name] = with_checksums(value)
+            checked: Any = with_checksums(value)
         elif name in ("asset", "payTo", "from", "to") and is_address(value):
-            found[name] = checksum_address(value)
+            checked = checksum_address(value)
         else:
-            found[name] = value
-    return found
+            continue
+        if checked is not value and checked != value:
+            changed[name] = checked
+    return {**document, **changed} if changed else document
 
 
 class Journaled(dict[str, Any]):
@@ -130,7 +132,7 @@ class Journaled(dict[str, Any]):
     def sent(self) -> bytes:
         """Its JSON as sent to a facilitator."""
         checked = with_checksums(self)
-        if checked == self and self._text.isascii():
+        if checked is self and self._text.isascii():
             return self._text.encode("ascii")
         return ascii_of(checked).encode("ascii")
 
@@ -149,7 +151,7 @@ def journaled(text: str) -> Journaled:
 
 def sent_form(document: Mapping[str, Any]) -> bytes:
     """Return a payment or our terms as JSON for a facilitator."""
-    return ascii_of(with_checksums(document)).encode("ascii")
+    return ascii_of(dict(with_checksums(document))).encode("ascii")
 
 
 def payment_key(payment: PaymentPayload) -> str:
