@@ -50,6 +50,7 @@ tcp-keepalive 60
 hash-max-listpack-entries 64
 hash-max-listpack-value 2048
 list-compress-depth 1
+latency-tracking no
 """
 # In a large store glibc's free blocks lie far apart, and those freed first are reused first. With more than
 # seven of each size kept aside, those freed last come first, which are still in the processor's caches.
