@@ -10,13 +10,16 @@ from worker.x402.facilitator_answers import FacilitatorAnswer
 
 
 class AnswersAtOnce:
-    """A facilitator that has answered when a call begins. Nobody asks it before a claim."""
+    """A facilitator that has answered when a call begins."""
+
+    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
+        raise NotImplementedError
 
     def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         raise NotImplementedError
 
-    def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> None:
-        return None
+    def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answered:
+        return Answered(self.verify(payload, requirements))
 
     def begin_settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answered:
         return Answered(self.settle(payload, requirements))

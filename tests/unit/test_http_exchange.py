@@ -174,6 +174,24 @@ def test_who_does_not_wait_longer_may_wait_again(cut: int, again: bool) -> None:
     assert (answer.status, answer.body, answer.stays) == (200, BODY, True)
 
 
+def test_a_wait_in_part_ends_however_much_comes() -> None:
+    """A facilitator that sends one byte after the other, without a pause."""
+    fake = Halting(*[bytes([byte]) for byte in WHOLE[:-1]])
+    link, times = cast(socket.socket, fake), itertools.count(0.0, 0.01)
+    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=99.0, clock=lambda: next(times))
+    with pytest.raises(NotYet):
+        exchange.answer_within(0.25)
+    assert next(times) < 0.3
+    fake._parts.append(WHOLE[-1:])
+    assert exchange.answer().body == BODY
+
+
+def test_what_has_come_is_read_without_a_wait() -> None:
+    link = cast(socket.socket, Halting(WHOLE))
+    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
+    assert exchange.answer_within(0).body == BODY
+
+
 def test_who_waits_in_part_gets_an_answer_that_comes_in_time() -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n" + BODY + b"\r\n0\r\n\r\n"
     link = cast(socket.socket, Halting(*[chunked[at : at + 7] for at in range(0, len(chunked), 7)]))

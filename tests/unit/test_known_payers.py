@@ -55,3 +55,14 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         payers.paid("a")
     assert sum(asked(payers, "a") for _ in range(100)) == known_payers._MOST_QUESTIONS
     assert len(payers._asked) == 2
+
+
+def test_a_question_that_was_not_sent_is_not_spent() -> None:
+    """Its payment may be asked about later, and no other wallet's question is given back."""
+    payers = KnownPayers()
+    payers.paid("0xAB")
+    assert payers.may_ask("0xab", "p1")
+    payers.not_asked("0xab", "p2")
+    assert not payers.may_ask("0xab", "p3")
+    payers.not_asked("0xAB", "p1")
+    assert payers.may_ask("0xab", "p1") and not payers.may_ask("0xab", "p3")

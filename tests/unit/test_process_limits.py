@@ -104,6 +104,17 @@ def test_memory_that_was_freed_does_not_count(monkeypatch: pytest.MonkeyPatch) -
     assert wear.reason() == "memory"
 
 
+def test_what_leaks_between_runs_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that an author's function has left goes on while nothing runs."""
+    opened = 10
+    monkeypatch.setattr(process_limits, "open_files", lambda: opened)
+    wear = ProcessWear(ProcessLimits(open_files=50))
+    wear.ran()
+    assert wear.reason() == ""
+    opened = 100
+    assert wear.reason() == "open_files"
+
+
 def test_the_peak_tells_when_to_look_at_the_present_size() -> None:
     """It is never far below, also in a fork, whose peak begins anew."""
     pid = os.fork()

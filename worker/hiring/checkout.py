@@ -25,6 +25,7 @@ from worker.payments.early_verification import EarlyVerification
 from worker.payments.found import FoundMoney
 from worker.payments.settlement_lease import ClaimedPayment
 from worker.payments.settler import Settler
+from worker.store.outage import note
 from worker.store.scripts import Reply
 from worker.x402.wire import restore
 
@@ -93,9 +94,16 @@ class Checkout:
         may = order.begins_work and order.is_short and order.proves_payer and self.claims.ledger.safe.alone
         if not may or not self.settler.known_payers.may_ask(order.payer, order.sent.key):
             return None
-        call = self.settler.verifier.begin(order.sent.payload, order.sent.requirements)
-        # It must not wait for a facilitator that cannot be reached.
-        return None if call is None else EarlyVerification(call, self.spawn)
+        try:
+            call = self.settler.verifier.begin(order.sent.payload, order.sent.requirements)
+        except Exception as error:  # a bug: the claim has no need of it
+            note(error, "payment.early")
+            call = None
+        if call is None:
+            # It must not wait for a facilitator that cannot be reached.
+            self.settler.known_payers.not_asked(order.payer, order.sent.key)
+            return None
+        return EarlyVerification(call, self.spawn)
 
     def _verify(
         self,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from worker.core.greenlets import let_greenlets_run
 from worker.payments.facilitator import OpenCall
+from worker.store.outage import note
 from worker.x402.facilitator_answers import FacilitatorAnswer, Valid, classify_verify
 
 
@@ -17,23 +18,29 @@ class EarlyVerification:
         self._call = call
         self._spawn = spawn
         self._answered = threading.Event()
-        self._answer: FacilitatorAnswer | None = None
+        self._answer = FacilitatorAnswer(fault="transport")
         # Those who are about to ask do so now: what comes after the answers then comes together, too.
         let_greenlets_run()
 
     def agreed(self, within: float) -> bool:
         """Whether the facilitator has said within this time (seconds) that it would settle the payment."""
-        self._answer = self._call.answer_within(within)
-        if self._answer is None:
+        try:
+            answer = self._call.answer_within(within)
+        except Exception as error:  # a bug: the claim has no need of the answer
+            note(error, "payment.early")
+            self._call.leave()
+            answer = self._answer
+        if answer is None:
             self._spawn(self._wait)
             return False
+        self._answer = answer
         self._answered.set()
-        return isinstance(classify_verify(self._answer), Valid)
+        return isinstance(classify_verify(answer), Valid)
 
     def answer(self) -> FacilitatorAnswer:
         """The answer, as soon as there is one."""
         self._answered.wait()
-        return self._answer or FacilitatorAnswer(fault="transport")
+        return self._answer
 
     def leave(self) -> None:
         """There will be no claim."""

@@ -104,10 +104,8 @@ class HttpFacilitator:
         return self._begin("verify", self._verify_s, _body(payload, requirements)).answer()
 
     def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> OpenCall | None:
-        link = self._links.take_idle()
-        if link is None:
-            return None
-        return self._begin("verify", self._verify_s, _body(payload, requirements), link)
+        body, link = _body(payload, requirements), self._links.take_idle()
+        return None if link is None else self._begin("verify", self._verify_s, body, link)
 
     def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
         return self.begin_settle(payload, requirements).answer()

@@ -80,8 +80,8 @@ class HttpCall:
         finally:
             if not kept:
                 self._link.close()
-        self._answer = self._ended(found)
-        return self._answer
+        self._answer = found
+        return self._ended(found)
 
 
 def _parsed(answer: HttpAnswer) -> FacilitatorAnswer:

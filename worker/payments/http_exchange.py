@@ -2,8 +2,8 @@
 
 `http.client` takes three times as long, most of it to read headers as those of an e-mail. Here an answer's
 head and body are bounded in bytes and time, and a connection is used again only if the answer ended where
-it said it would. All that arrives is bounded too, and read once: an answer in many small pieces keeps the
-other requests waiting no longer than one in few.
+it said it would. All that arrives is bounded too, and read once, or once more by who has waited in part: an
+answer in many small pieces keeps the other requests waiting hardly longer than one in few.
 """
 
 from __future__ import annotations
@@ -97,8 +97,9 @@ class Exchange:
         self._clock = clock
         self._most = most
         self._left = _MOST_OVERHEAD * (MAX_HEAD + most)
-        self._data = self._kept = b""
+        self._data = b""
         self._at = 0
+        self._kept: list[bytes] = []
         self._soon: float | None = None
         sent = link.send(request)
         if sent < len(request):
@@ -109,13 +110,13 @@ class Exchange:
         return _answer(self, self._most)
 
     def answer_within(self, seconds: float) -> HttpAnswer:
-        """The same, but raises NotYet if it takes longer. Then it can be waited for again."""
+        """The same of what comes in this time, else NotYet is raised. Then it can be waited for again."""
         self._soon = self._clock() + seconds
         try:
             return _answer(self, self._most)
         except NotYet:
             # From the beginning.
-            self._data, self._at, self._soon = self._kept, 0, None
+            self._data, self._at, self._soon = b"".join(self._kept), 0, None
             raise
 
     @property
@@ -134,15 +135,19 @@ class Exchange:
         return bool(data)
 
     def _received_by(self, soon: float) -> bytes:
+        left = soon - self._clock()
+        # However much there is to read, this ends.
+        if left <= 0 and self._kept:
+            raise NotYet
         patience = self._link.gettimeout()
-        self._link.settimeout(max(0.0, soon - self._clock()))
+        self._link.settimeout(max(0.0, left))
         try:
             data = self._link.recv(_AT_ONCE)
         except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
             raise NotYet from None
         finally:
             self._link.settimeout(patience)
-        self._kept += data
+        self._kept.append(data)
         return data
 
     def before(self, mark: bytes, most: int) -> bytes:

@@ -43,3 +43,10 @@ class KnownPayers:
             if len(self._asked) > _MOST_ASKED:
                 self._asked.popitem(last=False)
             return True
+
+    def not_asked(self, wallet: str, payment_key: str) -> None:
+        """The question that `may_ask` allowed was not sent."""
+        wallet = wallet.lower()
+        with self._lock:
+            if self._asked.pop(payment_key, self) is None and wallet in self._earned:
+                self._earned[wallet] += 1

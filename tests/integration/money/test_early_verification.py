@@ -22,7 +22,10 @@ from worker.core.errors import Unavailable
 from worker.hiring import checkout
 from worker.hiring.claims import Claims, PreparedClaim
 from worker.payments.early_verification import EarlyVerification
+from worker.payments.facilitator import HttpFacilitator
+from worker.payments.facilitator_call import HttpCall
 from worker.payments.safe_writes import SafeWrites
+from worker.x402.facilitator_answers import FacilitatorAnswer
 
 PRICE = 10_000
 REFUSED = refuse("insufficient_funds")
@@ -186,6 +189,43 @@ def test_a_slow_facilitator_is_asked_once(
     assert answers[0].status == 200
     assert len(asked_early) == 1 and verified(paid_worker, seeker) == 2
     assert paid_worker.charged(seeker.wallet) == 2 * PRICE
+
+
+def test_a_question_that_cannot_be_asked_costs_nothing(
+    paid_worker: PaidWorker,
+    seeker: Seeker,
+    asked_early: list[EarlyVerification],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The payment is claimed first then, and the wallet may cause another question."""
+    request, faults = HttpFacilitator._request, [RuntimeError("a bug")]
+
+    def failing(self: HttpFacilitator, *args: Any) -> bytes:
+        if faults:
+            raise faults.pop()
+        return request(self, *args)
+
+    monkeypatch.setattr(HttpFacilitator, "_request", failing)
+    assert seeker.hire().pay().status == 200
+    assert (asked_early, faults) == ([], [])
+    assert seeker.hire().pay().status == 200
+    assert len(asked_early) == 1 and paid_worker.charged(seeker.wallet) == 3 * PRICE
+
+
+def test_an_answer_that_cannot_be_read_counts_as_none(
+    paid_worker: PaidWorker, seeker: Seeker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock asks again."""
+    within, faults = HttpCall.answer_within, [RuntimeError("a bug")]
+
+    def failing(self: HttpCall, seconds: float) -> FacilitatorAnswer | None:
+        if faults:
+            raise faults.pop()
+        return within(self, seconds)
+
+    monkeypatch.setattr(HttpCall, "answer_within", failing)
+    assert seeker.hire().pay().status == 200
+    assert not faults and paid_worker.charged(seeker.wallet) == 2 * PRICE
 
 
 def test_a_question_is_left_where_no_claim_follows(
