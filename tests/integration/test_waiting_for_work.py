@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,13 +14,17 @@ from rq.exceptions import StopRequested
 
 from tests.engine import LEASE, SECOND, Engine
 from tests.waiting import eventually
+from worker.core.settings import Settings
 from worker.core.states import Lane, State
 from worker.engine.record import Execution
+from worker.local.valkey import EmbeddedStore
 from worker.queue import express_lane, warm
 from worker.queue.express_lane import ExpressLane
 from worker.queue.status_page import AskedRun, StatusPage
 from worker.queue.supervisor import requeue_lost
-from worker.store.commands import replies_in_turn
+from worker.store.client import connect_waiting
+from worker.store.commands import replies_together
+from worker.store.link import Link
 
 
 @pytest.fixture(name="asked")
@@ -28,11 +33,20 @@ def _asked() -> list[AskedRun]:
     return []
 
 
+@pytest.fixture(name="waiting")
+def _waiting(valkey: EmbeddedStore) -> Iterator[redis.Redis]:
+    client = connect_waiting(Settings.load({"REDIS_URL": valkey.url}), role="express", wait=30.0)
+    yield client
+    client.close()
+
+
 @pytest.fixture(name="lane")
-def _lane(engine: Engine, asked: list[AskedRun], monkeypatch: pytest.MonkeyPatch) -> ExpressLane:
+def _lane(
+    engine: Engine, waiting: redis.Redis, asked: list[AskedRun], monkeypatch: pytest.MonkeyPatch
+) -> ExpressLane:
     monkeypatch.setattr(express_lane, "_POP_SECONDS", 0.05)
     return ExpressLane(
-        engine.client,
+        waiting,
         engine.store,
         worker="w1",
         lease_us=LEASE,
@@ -57,13 +71,13 @@ def trips(engine: Engine) -> int:
 
 def lose_the_answer(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     """The store does what was sent; the process does not hear of it."""
-    send = replies_in_turn
+    send = replies_together
 
     def cut(*parts: Any) -> Any:
         send(*parts)
         raise error
 
-    monkeypatch.setattr(express_lane, "replies_in_turn", cut)
+    monkeypatch.setattr(express_lane, "replies_together", cut)
 
 
 def test_work_comes_with_its_lease_in_one_trip(engine: Engine, lane: ExpressLane) -> None:
@@ -143,7 +157,7 @@ def test_a_process_that_stood_still_runs_nothing(
 ) -> None:
     """The lease may have lapsed and be another process's; if not, it is handed back."""
     id = short_work(engine)
-    send = replies_in_turn
+    send = replies_together
     standstill = lane._pop_seconds + lane._begins_within + 0.01
 
     def late(*parts: Any) -> Any:
@@ -152,7 +166,7 @@ def test_a_process_that_stood_still_runs_nothing(
         return replies
 
     with monkeypatch.context() as frozen:
-        frozen.setattr(express_lane, "replies_in_turn", late)
+        frozen.setattr(express_lane, "replies_together", late)
         assert lane.take() == "" and not lane.has_lease
     assert engine.store.express_messages() == [id]
     lane.take()
@@ -237,7 +251,9 @@ def test_process_that_is_told_to_stop_while_it_waits_keeps_no_lease(
     assert engine.take(id).attempt == 1
 
 
-def test_a_connection_left_in_the_middle_is_not_used_again(engine: Engine, lane: ExpressLane) -> None:
+def test_a_connection_left_in_the_middle_is_not_used_again(
+    engine: Engine, lane: ExpressLane, waiting: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The answer to a wait that was broken off must not be taken for another one's."""
 
     class Stopped(Exception):
@@ -246,13 +262,11 @@ def test_a_connection_left_in_the_middle_is_not_used_again(engine: Engine, lane:
     def stop(*args: Any, **options: Any) -> Any:
         raise Stopped
 
-    connection = engine.client.connection_pool.get_connection()
-    engine.client.connection_pool.release(connection)
-    read, connection.read_response = connection.read_response, stop
-    with pytest.raises(Stopped):
-        lane.take()
-    connection.read_response = read
-    assert engine.client.ping()
+    with monkeypatch.context() as signalled:
+        signalled.setattr(Link, "_read", stop)
+        with pytest.raises(Stopped):
+            lane.take()
+    assert waiting.ping()
     id = short_work(engine)
     lane.take()
     assert leased(lane).id == id

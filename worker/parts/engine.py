@@ -35,7 +35,7 @@ from worker.remote.service import RemoteWork
 from worker.remote.signals import Signals
 from worker.remote.store import Kind, RemoteStore
 from worker.remote.streams import RemoteStreams
-from worker.store.client import Role, connect, connect_blocking
+from worker.store.client import Role, connect, connect_blocking, connect_waiting
 from worker.store.data_model import Keys
 from worker.store.health import StoreHealth
 from worker.store.outage import count_bugs
@@ -63,6 +63,10 @@ class EngineParts:
     @cached_property
     def blocking(self) -> redis.Redis:
         return connect_blocking(self.settings, role=self.role, wait=BLOCKING_SECONDS)
+
+    @cached_property
+    def waiting(self) -> redis.Redis:
+        return connect_waiting(self.settings, role=self.role, wait=BLOCKING_SECONDS)
 
     @property
     def test_clock(self) -> bool:

@@ -140,7 +140,7 @@ class WorkProcesses:
         presence = Presence(parts.store, kind, name, beat=line.beat, signed_on=line.signed_on)
         scripts = parts.store.scripts
         lane = ExpressLane(
-            parts.blocking,
+            parts.waiting,
             parts.store,
             worker=name,
             lease_us=lease_us,

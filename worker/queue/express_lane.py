@@ -27,7 +27,7 @@ from worker.engine.transitions import ExecutionStore
 from worker.queue.hand_backs import hand_back
 from worker.queue.status_page import MOST_ASKED
 from worker.store.client import as_bytes
-from worker.store.commands import ask, checked, one_connection, replies_in_turn
+from worker.store.commands import ask, checked, replies_together
 from worker.store.link import Begun
 from worker.store.outage import is_outage, note
 from worker.store.scripts import ScriptCall, read_reply
@@ -83,7 +83,7 @@ class ExpressLane:
 
     def __init__(
         self,
-        blocking: redis.Redis,
+        waiting: redis.Redis,
         store: ExecutionStore,
         *,
         worker: str,
@@ -93,7 +93,7 @@ class ExpressLane:
         asks: Callable[[Sequence[tuple[str, str]]], None] = lambda runs: None,
         loaded: Callable[[], None] = lambda: None,
     ) -> None:
-        self._blocking = blocking
+        self._waiting = waiting
         self._store = store
         self._scripts = store.scripts
         self._key = store.keys.express
@@ -162,7 +162,7 @@ class ExpressLane:
         if not id and self.takes_any():
             id = self._wait()
         elif not id:
-            found = ask(self._blocking, "BLPOP", self._key, self._pop_seconds)
+            found = ask(self._waiting, "BLPOP", self._key, self._pop_seconds)
             id = "" if found is None else as_bytes(found[1]).decode()
         self._began = time.monotonic()
         return id
@@ -178,8 +178,7 @@ class ExpressLane:
         self._session, self._unsure = session, unseen
         wait = ("BLMOVE", self._key, self._store.keys.handed(session), "LEFT", "LEFT", self._pop_seconds)
         asked_at = time.monotonic()
-        with one_connection(self._blocking) as own:
-            replies = replies_in_turn(own, wait, take.words, self._look())
+        replies = replies_together(self._waiting, wait, take.words, self._look())
         if isinstance(replies[1], NoScriptError):
             replies[1] = self._scripts.send(take)
         _, taken, after = checked(replies)
@@ -245,7 +244,7 @@ class ExpressLane:
         with self._lock:
             self._confirm()
             if self._next:
-                ask(self._blocking, "LPUSH", self._key, self._next)
+                ask(self._waiting, "LPUSH", self._key, self._next)
                 self._next = ""
             while self._hand:
                 execution = self._hand[-1].execution

@@ -73,6 +73,11 @@ def connect_blocking(settings: Settings, *, role: Role, wait: float) -> redis.Re
     return redis.Redis(connection_pool=_pool(settings, role, wait + READ_TIMEOUT))
 
 
+def connect_waiting(settings: Settings, *, role: Role, wait: float) -> redis.Redis:
+    """Returns a client for a process whose only thread that uses it waits for up to `wait` seconds."""
+    return LinkedClient(_pool(settings, role, wait + READ_TIMEOUT))
+
+
 def unavailable(error: BaseException) -> StoreUnavailable | None:
     """Returns the error to report to a caller, or None when it is a bug and not the store's state."""
     if isinstance(error, redis.exceptions.BusyLoadingError):

@@ -68,22 +68,6 @@ def replies_together(client: redis.Redis, *commands: tuple[Word, ...]) -> list[A
         return pipe.execute(raise_on_error=False)
 
 
-def replies_in_turn(own: OneConnection, *commands: tuple[Word, ...]) -> list[Any]:
-    """The same on one connection, where the first command may wait for as long as it likes."""
-    own.connection.send_packed_command([b"".join(map(packed, commands))], check_health=False)
-    replies: list[Any] = []
-    try:
-        while len(replies) < len(commands):
-            try:
-                replies.append(own.connection.read_response())
-            except redis.ResponseError as error:
-                replies.append(error)
-    finally:
-        if len(replies) < len(commands):
-            own.connection.disconnect()
-    return replies
-
-
 def begin(client: redis.Redis, *words: Word) -> Begun:
     """Sends a command and does not wait; its reply is raised where it is an error.
 
