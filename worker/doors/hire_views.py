@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Any
 
 from worker.core.errors import NotFound, Problem
@@ -21,7 +19,7 @@ from worker.hiring.task import PaymentRequired, Task
 from worker.payments.payment import PaymentState
 from worker.x402.headers import stored_response_headers
 from worker.x402.networks import Network
-from worker.x402.receipts import pending_response, without_schema
+from worker.x402.receipts import outcome_of, pending_response
 
 _FAILED_STATUS = {
     "INVALID_INPUT": 422,
@@ -193,7 +191,7 @@ def receipt_of(task: Task) -> dict[str, Any] | None:
     paid = task.money.payment(task.money.paid)
     if paid is None or not paid.response:
         return None
-    extensions = _outcome(paid.response).get("extensions", {})
+    extensions = outcome_of(paid.response).get("extensions", {})
     receipt: dict[str, Any] | None = extensions.get("offer-receipt", {}).get("info", {}).get("receipt")
     return receipt
 
@@ -202,19 +200,12 @@ def payment_headers(task: Task, network: Network) -> dict[str, str]:
     """Headers about a payment that settled or may have settled."""
     paid = task.money.payment(task.money.paid)
     if paid is not None and paid.response:
-        return stored_response_headers(paid.response, str(_outcome(paid.response).get("network", "")))
+        return stored_response_headers(paid.response, str(outcome_of(paid.response).get("network", "")))
     current = task.money.payment()
     if current is not None and current.state in (PaymentState.UNKNOWN, PaymentState.SETTLING):
         pending = pending_response(network.caip2, current.payer, current.pending or None)
         return both_versions(pending)
     return {}
-
-
-@lru_cache(maxsize=64)
-def _outcome(response: str) -> Mapping[str, Any]:
-    """A stored PAYMENT-RESPONSE, whose receipt and network an answer needs."""
-    outcome: dict[str, Any] = json.loads(without_schema(response))
-    return outcome
 
 
 def unused_payment(task: Task) -> str:

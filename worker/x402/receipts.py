@@ -12,11 +12,13 @@ that both parties signed, never the contract's id. It travels as {format, payloa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from worker.core.bounded_cache import BoundedCache
 from worker.core.evm import checksum_address, is_bytes32
 from worker.core.json import ascii_of
 from worker.x402.typed_data import RECEIPT, RECEIPT_DOMAIN, Domain, Struct, digest
@@ -43,6 +45,8 @@ REFUND = Struct(
     ),
 )
 
+# What PAYMENT-RESPONSEs say, which are made shortly before their tasks are answered; bounded by characters.
+_OUTCOMES: BoundedCache[Mapping[str, Any]] = BoundedCache(128 * 1024)
 # Stored PAYMENT-RESPONSEs leave it out (payments/packed_payment.py): another schema needs a word of its own.
 RECEIPT_SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -157,11 +161,22 @@ def settled_response(settlement: Settlement, sign: Sign) -> dict[str, Any]:
 
 def settled_text(settlement: Settlement, sign: Sign) -> str:
     """Return the same as JSON. The schema, which is most of it, never changes."""
-    text = ascii_of(_settled(settlement, {"info": {"receipt": sign_receipt(settlement, sign)}}))
-    return f"{text[:-3]}{_SCHEMA_END}"
+    outcome = _settled(settlement, {"info": {"receipt": sign_receipt(settlement, sign)}})
+    response = f"{ascii_of(outcome)[:-3]}{_SCHEMA_END}"
+    _OUTCOMES.add(response, outcome, len(response))
+    return response
 
 
-def without_schema(response: str) -> str:
+def outcome_of(response: str) -> Mapping[str, Any]:
+    """What a stored PAYMENT-RESPONSE says, without the schema if `settled_text` made it."""
+    outcome = _OUTCOMES.get(response)
+    if outcome is None:
+        outcome = json.loads(_without_schema(response))
+        _OUTCOMES.add(response, outcome, len(response))
+    return outcome
+
+
+def _without_schema(response: str) -> str:
     """A stored PAYMENT-RESPONSE as JSON with a third of the text, if `settled_text` made it."""
     return f"{response[: -len(_SCHEMA_END)]}}}}}}}" if response.endswith(_SCHEMA_END) else response
 
