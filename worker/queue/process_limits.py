@@ -32,18 +32,12 @@ class ProcessLimits:
 
 
 class _Growth:
-    """A level, and by how much each run raises it, as far as the last runs tell."""
+    """By how much each run raises a level, as far as the last runs tell."""
 
     def __init__(self, level: Callable[[], int]) -> None:
         self._level = level
         self._before = level()
-        self._just_seen = False
         self._expected = 0.0
-
-    def now(self) -> int:
-        """Not looked at again where a run has just ended."""
-        seen, self._just_seen = self._just_seen, False
-        return self._before if seen else self._level()
 
     def by_run(self) -> float:
         """What the run under way has used, or a part of what those before it did."""
@@ -51,7 +45,7 @@ class _Growth:
 
     def ran(self) -> None:
         level = self._level()
-        self._expected, self._before, self._just_seen = self._to(level), level, True
+        self._expected, self._before = self._to(level), level
 
     def _to(self, level: int) -> float:
         return max(level - self._before, self._expected * _FADING)
@@ -117,9 +111,9 @@ class ProcessWear:
             return ""
         if self._runs_left <= 0:
             return "runs"
-        if self._memory.now() + _ROUGH > self._most_memory and memory_used() > self._most_memory:
+        if peak_memory() + _ROUGH > self._most_memory and memory_used() > self._most_memory:
             return "memory"
-        return "open_files" if self._files.now() > self._most_files else ""
+        return "open_files" if open_files() > self._most_files else ""
 
 
 def memory_used() -> int:
