@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from worker.core.amounts import atomic_units
@@ -47,7 +47,7 @@ class OfferMismatch:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Offer:
     """One request for payment. `price` is the contract's own text, `payer` its seeker's wallet.
 
@@ -84,11 +84,6 @@ class Offer:
 
     def requirements(self) -> dict[str, Any]:
         """Return our V2 terms, for the 402 and for every facilitator call."""
-        terms = self._requirements
-        return {**terms, "extra": {**terms["extra"]}}
-
-    @cached_property
-    def _requirements(self) -> dict[str, Any]:
         return {
             "scheme": SCHEME,
             "network": self.network.caip2,
@@ -219,7 +214,7 @@ def signature_mismatch(
 
 
 def _accepted_mismatch(payment: PaymentPayload, offer: Offer) -> OfferMismatch | None:
-    accepted, ours = payment.accepted, offer._requirements
+    accepted, ours = payment.accepted, offer.requirements()
     extra = accepted.extra
     exact: tuple[tuple[str, Any, Any, str], ...] = (
         ("accepted.scheme", ours["scheme"], accepted.scheme, "invalid_scheme"),
