@@ -127,6 +127,7 @@ def bound(
         "attempt": attempt,
     }
     given = {name: value for name, value in fields.items() if value is not None}
+    # The library's own block reads all fields of the context first.
     before = structlog.contextvars.bind_contextvars(**given)
     try:
         yield

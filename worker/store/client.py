@@ -74,7 +74,7 @@ def connect_blocking(settings: Settings, *, role: Role, wait: float) -> redis.Re
 
 
 def connect_waiting(settings: Settings, *, role: Role, wait: float) -> redis.Redis:
-    """Returns a client for a process whose only thread that uses it waits for up to `wait` seconds."""
+    """Returns a client for one thread, which waits up to `wait` seconds for what it has asked."""
     return LinkedClient(_pool(settings, role, wait + READ_TIMEOUT))
 
 
