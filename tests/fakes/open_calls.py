@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,14 +10,14 @@ from worker.payments.facilitator_call import Answered
 from worker.x402.facilitator_answers import FacilitatorAnswer
 
 
-class AnswersAtOnce:
+class AnswersAtOnce(ABC):
     """A facilitator that has answered when a call begins."""
 
-    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
-        raise NotImplementedError
+    @abstractmethod
+    def verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer: ...
 
-    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer:
-        raise NotImplementedError
+    @abstractmethod
+    def settle(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> FacilitatorAnswer: ...
 
     def begin_verify(self, payload: Mapping[str, Any], requirements: Mapping[str, Any]) -> Answered:
         return Answered(self.verify(payload, requirements))

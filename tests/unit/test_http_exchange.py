@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
-import socket
-from collections.abc import Iterator
-from typing import cast
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -19,7 +18,6 @@ from worker.payments.http_exchange import (
     HttpAnswer,
     NotYet,
     Overlong,
-    exchange,
     header_lines,
 )
 
@@ -103,8 +101,11 @@ class FakeSocket:
 def read(*parts: bytes, until: float = 1.0, clock: Iterator[float] | None = None) -> HttpAnswer:
     """The answer to a request on a connection that receives these parts."""
     times = clock or itertools.repeat(0.0)
-    link = cast(socket.socket, FakeSocket(*parts))
-    return exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=until, clock=lambda: next(times))
+    return sent(FakeSocket(*parts), until, lambda: next(times)).answer()
+
+
+def sent(link: Any, until: float = 1.0, clock: Callable[[], float] = lambda: 0.0) -> Exchange:
+    return Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=until, clock=clock)
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=25).map(b"".join))
@@ -128,7 +129,7 @@ def test_any_head_is_read_as_line_by_line(rest: bytes) -> None:
 def test_a_request_is_sent_whole() -> None:
     """Though the connection takes its first bytes alone."""
     fake = FakeSocket(WHOLE)
-    exchange(cast(socket.socket, fake), b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
+    sent(fake).answer()
     assert fake.sent == b"GET / HTTP/1.1\r\n\r\n"
 
 
@@ -164,8 +165,7 @@ def test_who_does_not_wait_longer_may_wait_again(cut: int, again: bool) -> None:
     """What has arrived is read once more then, wherever the answer stopped."""
     parts = [WHOLE[:cut], b"", WHOLE[cut:-1], *([b""] if again else []), WHOLE[-1:]]
     fake = Halting(*(parts if cut else parts[1:]))
-    link = cast(socket.socket, fake)
-    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
+    exchange = sent(fake)
     for _ in range(2 if again else 1):
         with pytest.raises(NotYet):
             exchange.answer_within(0.25)
@@ -177,8 +177,8 @@ def test_who_does_not_wait_longer_may_wait_again(cut: int, again: bool) -> None:
 def test_a_wait_in_part_ends_however_much_comes() -> None:
     """A facilitator that sends one byte after the other, without a pause."""
     fake = Halting(*[bytes([byte]) for byte in WHOLE[:-1]])
-    link, times = cast(socket.socket, fake), itertools.count(0.0, 0.01)
-    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=99.0, clock=lambda: next(times))
+    times = itertools.count(0.0, 0.01)
+    exchange = sent(fake, 99.0, lambda: next(times))
     with pytest.raises(NotYet):
         exchange.answer_within(0.25)
     assert next(times) < 0.3
@@ -187,16 +187,13 @@ def test_a_wait_in_part_ends_however_much_comes() -> None:
 
 
 def test_what_has_come_is_read_without_a_wait() -> None:
-    link = cast(socket.socket, Halting(WHOLE))
-    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
-    assert exchange.answer_within(0).body == BODY
+    assert sent(Halting(WHOLE)).answer_within(0).body == BODY
 
 
 def test_who_waits_in_part_gets_an_answer_that_comes_in_time() -> None:
     chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n" + BODY + b"\r\n0\r\n\r\n"
-    link = cast(socket.socket, Halting(*[chunked[at : at + 7] for at in range(0, len(chunked), 7)]))
-    exchange = Exchange(link, b"GET / HTTP/1.1\r\n\r\n", most=MOST, until=1.0, clock=lambda: 0.0)
-    answer = exchange.answer_within(0.25)
+    fake = Halting(*[chunked[at : at + 7] for at in range(0, len(chunked), 7)])
+    answer = sent(fake).answer_within(0.25)
     assert (answer.body, answer.stays) == (BODY, True)
 
 

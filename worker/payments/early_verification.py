@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from worker.core.greenlets import let_greenlets_run
-from worker.payments.facilitator import OpenCall
+from worker.payments.facilitator_call import OpenCall
 from worker.store.outage import note
 from worker.x402.facilitator_answers import FacilitatorAnswer, Valid, classify_verify
 

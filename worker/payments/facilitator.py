@@ -19,7 +19,7 @@ import structlog
 
 from worker.core.version import __version__
 from worker.payments.facilitator_auth import Auth, StaticAuth
-from worker.payments.facilitator_call import Answered, HttpCall, fault_of
+from worker.payments.facilitator_call import Answered, HttpCall, OpenCall, fault_of
 from worker.payments.http_exchange import Exchange, header_lines
 from worker.payments.kept_links import PORTS, KeptLinks, NotConnected
 from worker.x402.facilitator_answers import FacilitatorAnswer, clean_code
@@ -43,16 +43,6 @@ _HEADERS = {
 }
 
 _log = structlog.get_logger(__name__)
-
-
-class OpenCall(Protocol):
-    """A call that was sent. Who has waited for its answer in part leaves it, or waits again."""
-
-    def answer(self) -> FacilitatorAnswer: ...
-
-    def answer_within(self, seconds: float) -> FacilitatorAnswer | None: ...
-
-    def leave(self) -> None: ...
 
 
 class Facilitator(Protocol):

@@ -6,7 +6,7 @@ import json
 import socket
 from collections.abc import Callable
 from ssl import SSLError
-from typing import cast
+from typing import Protocol, cast
 
 from worker.core.nesting import deeper_than
 from worker.payments.http_exchange import BadAnswer, Exchange, HttpAnswer, NotYet, Overlong
@@ -15,6 +15,17 @@ from worker.x402.facilitator_answers import EXTENSION_RESPONSES, FacilitatorAnsw
 from worker.x402.headers import MAX_DEPTH
 
 _CATALOG = EXTENSION_RESPONSES.lower()
+
+
+class OpenCall(Protocol):
+    """A call that was begun. Who does not wait for its answer to the end leaves it."""
+
+    def answer(self) -> FacilitatorAnswer: ...
+
+    def answer_within(self, seconds: float) -> FacilitatorAnswer | None:
+        """None if it takes longer; it can be waited for again."""
+
+    def leave(self) -> None: ...
 
 
 class Answered:

@@ -61,18 +61,6 @@ def header_lines(headers: Mapping[str, str]) -> bytes:
     return "".join(f"{name}: {value}\r\n" for name, value in headers.items()).encode("latin-1")
 
 
-def exchange(
-    link: socket.socket,
-    request: bytes,
-    *,
-    most: int,
-    until: float,
-    clock: Callable[[], float] = time.monotonic,
-) -> HttpAnswer:
-    """Sends a request and reads its answer, see `Exchange`."""
-    return Exchange(link, request, most=most, until=until, clock=clock).answer()
-
-
 class NotYet(Exception):
     """More must arrive, and did not while it was waited for."""
 

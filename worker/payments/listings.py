@@ -13,7 +13,8 @@ from typing import Any
 
 import redis
 
-from worker.payments.facilitator import Facilitator, OpenCall
+from worker.payments.facilitator import Facilitator
+from worker.payments.facilitator_call import OpenCall
 from worker.store.client import as_bytes, as_mapping
 from worker.store.data_model import Keys
 from worker.x402.facilitator_answers import CatalogStatus, FacilitatorAnswer

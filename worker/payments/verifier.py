@@ -20,7 +20,8 @@ from worker.payments.answers import VerifiedAnswer
 from worker.payments.chain import MICROSECONDS, ChainEvidence
 from worker.payments.checkpoints import Checkpoint
 from worker.payments.evidence import look_up
-from worker.payments.facilitator import Facilitator, OpenCall
+from worker.payments.facilitator import Facilitator
+from worker.payments.facilitator_call import OpenCall
 from worker.payments.ledger import Ledger
 from worker.payments.settled_payments import SettledPayments
 from worker.store.outage import insist

@@ -100,8 +100,8 @@ class PaymentPayload:
 def with_checksums(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a payment or our terms as sent to a facilitator: every address in EIP-55 form.
 
-    A seeker, a contract or an older journal may have them in lower case. This changes no digest: the
-    20 bytes are what is signed.
+    It is the document itself if they are so already. A seeker, a contract or an older journal may have them
+    in lower case. This changes no digest: the 20 bytes are what is signed.
     """
     changed: dict[str, Any] = {}
     for name, value in document.items():
