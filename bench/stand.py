@@ -177,8 +177,8 @@ def _over(process: psutil.Process) -> bool:
 def stand() -> Iterator[Stand]:
     """A store on this machine's disk, with the embedded store's fixed settings."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, EmbeddedStore(folder) as store:
-        admin = redis.Redis.from_url(store.url)
-        yield Stand(store.url, Path(folder), admin)
+        admin = redis.Redis.from_url(store.socket_url)
+        yield Stand(store.socket_url, Path(folder), admin)
         admin.close()
 
 

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -101,6 +102,38 @@ def test_listens_on_loopback_with_a_password(store: EmbeddedStore) -> None:
         client(without).get("a")
 
 
+@pytest.fixture(name="short")
+def _short() -> Iterator[Path]:
+    """A directory whose path leaves room for a socket's name."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_listens_on_a_socket_of_this_user(short: Path) -> None:
+    """It has the same password as the port, and works again after a kill."""
+    with EmbeddedStore(short) as store:
+        assert Settings.load({"REDIS_URL": store.socket_url}).redis_url == store.socket_url
+        client(store.url).set("a", 1)
+        assert client(store.socket_url).get("a") == b"1"
+        assert stat.S_IMODE((short / "store" / "socket").stat().st_mode) == 0o700
+        with pytest.raises(redis.AuthenticationError):
+            client("unix://" + store.socket_url.partition("@")[2]).get("a")
+        crash(store)
+        assert client(store.socket_url).get("a") == b"1"
+
+
+@pytest.mark.parametrize("name", ["a b@c?d%20é", "n" * 120])
+def test_any_directory_has_a_socket_or_the_port(short: Path, name: str) -> None:
+    """Its path may have any characters, and where it is too long for a socket, there is the port."""
+    with EmbeddedStore(short / name) as store:
+        assert client(store.socket_url).ping() and connect_to(store.socket_url).ping()
+        assert (store.socket_url == store.url) == (len(name) > 100)
+
+
+def connect_to(url: str) -> redis.Redis:
+    return connect(Settings.load({"REDIS_URL": url}), role="cli")
+
+
 def test_files_on_disk_are_private(store: EmbeddedStore, tmp_path: Path) -> None:
     """Only this user can read data and password, and no process argument shows the password."""
     password = store.url.partition("://:")[2].partition("@")[0]
@@ -123,7 +156,7 @@ def test_restarts_with_its_data_after_a_kill(store: EmbeddedStore) -> None:
 def test_acknowledged_writes_survive_a_kill(store: EmbeddedStore) -> None:
     """A writer counts acknowledged commands; after a kill the store has at least as many."""
     acknowledged, stop = [0], threading.Event()
-    link = connect(Settings.load({"REDIS_URL": store.url}), role="cli")
+    link = connect_to(store.url)
 
     def write() -> None:
         # A kill between two commands only causes a reconnect, and no caller sees an error.

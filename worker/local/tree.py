@@ -117,7 +117,8 @@ class LocalTree:
         store = None if environ.get("REDIS_URL") else EmbeddedStore(state)
         try:
             if store is not None:
-                environ["REDIS_URL"] = store.start()
+                store.start()
+                environ["REDIS_URL"] = store.socket_url
             if not environ.get("FACILITATOR_URL"):
                 self._start_chain(environ, state)
             settings = Settings.load(environ)
@@ -128,7 +129,8 @@ class LocalTree:
             self._wait(settings)
             if self._over:
                 return 0
-            facts = _facts(settings, environ)
+            # Not every client takes a socket's URL.
+            facts = _facts(settings, environ, store.url if store is not None else settings.redis_url)
             _write(about, facts)
             log.info("local.ready", url=facts["url"], state=str(state))
             status = self._prove(prove, facts) if prove is not None else 0
@@ -320,14 +322,14 @@ def _why_not(refused: urllib.error.HTTPError) -> str:
     return f"not ready: {'; '.join(reasons)}"
 
 
-def _facts(settings: Settings, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What `local.json` tells other programs."""
+def _facts(settings: Settings, environ: Mapping[str, str], store: str | None) -> dict[str, Any]:
+    """What `local.json` tells other programs; `store` is the store's URL."""
     user, password = settings.swarm_keys[0]
     return {
         "url": settings.public_url,
         "facilitator": settings.facilitator_url,
         "rpc": settings.rpc_url,
-        "redis": settings.redis_url,
+        "redis": store,
         "network": settings.network,
         "asset": resolve_network(settings.network).asset,
         "worker_wallet": settings.worker_wallet,

@@ -1,8 +1,8 @@
 """An embedded store: a real Valkey that starts with the worker and ends with it.
 
-It listens on loopback with a password generated for this start, writes every command to disk before it
-replies, and is restarted on the same port when it dies. The server holds the lock on its directory too, so a
-second start waits for a dying server and refuses a live one.
+It listens on a Unix socket and on loopback, with a password generated for this start, writes every command
+to disk before it replies, and is restarted on the same port when it dies. The server holds the lock on its
+directory too, so a second start waits for a dying server and refuses a live one.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import quote
 
 import structlog
 
@@ -34,10 +35,14 @@ log = structlog.get_logger()
 PORTS = range(20_000, 30_000)
 GIVE_UP_AFTER = 5
 LOG_LIMIT = 1_000_000
+# Of the path of a Unix socket, in bytes; Linux allows four more.
+LONGEST_PATH = 103
 
 CONFIG = """\
 bind 127.0.0.1
 port {port}
+unixsocket socket
+unixsocketperm 700
 protected-mode yes
 requirepass {password}
 dir .
@@ -84,6 +89,17 @@ class EmbeddedStore:
     def url(self) -> str:
         """The URL for any client, including other programs on this machine."""
         return f"redis://:{self._password}@127.0.0.1:{self._port}/0"
+
+    @property
+    def socket_url(self) -> str:
+        """The URL for this user's programs: a message takes less of the processor than one over loopback.
+
+        It is the other URL where the directory's path is too long for a socket.
+        """
+        path = str(self._directory / "socket")
+        if len(os.fsencode(path)) > LONGEST_PATH:
+            return self.url
+        return f"unix://:{self._password}@{quote(path)}?db=0"
 
     @property
     def pid(self) -> int | None:

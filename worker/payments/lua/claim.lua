@@ -160,8 +160,10 @@ redis.call('HSET', MONEY, 'count', number, 'current', number, number .. ' state'
 redis.call('SET', PAYMENT, id .. ' ' .. number)
 if identifier ~= '' then redis.call('SET', PAYMENT_IDENTIFIER, id .. ' ' .. number) end
 if not begins then redis.call('ZADD', OPEN_PAYMENTS, whole(at + tonumber(verify_by)), id) end
-redis.call('ZREMRANGEBYSCORE', VERIFYING, '-inf', '(' .. verified_by)
-if not found and not begins then redis.call('ZADD', VERIFYING, whole(at), id) end
+if not found and not begins then
+  redis.call('ZREMRANGEBYSCORE', VERIFYING, '-inf', '(' .. verified_by)
+  redis.call('ZADD', VERIFYING, whole(at), id)
+end
 local newcomers_now = newcomer and newcomer_comes(id, tonumber(valid_before) * 1e6, wallet, at)
 redis.call('HSET', WALLETS, 'open ' .. payer, whole(wallet.open + 1),
   unpack(newcomers_now and {'newcomers', newcomers_now} or {}))

@@ -40,7 +40,8 @@ local first = redis.call('HGET', TRANSACTIONS, tx)
 local execution, phase, sealed, lane, terminal, context, agent, parked, contract_ref, created, asker =
   unpack(get('state', 'phase', 'sealed_by', 'lane', 'terminal', 'context', 'agent', 'parked', 'contract', 'created',
     'asker'))
-local wallet, jobs = wallet_left(payer or ''), redis.call('HEXISTS', STEPS, 'jobs')
+local jobs = redis.call('HEXISTS', STEPS, 'jobs')
+local wallet = wallet_left(payer or '')
 if not state then
   book(id, at, 'settled_unknown_payment', number, '0', tx)
   return {'lost'}
