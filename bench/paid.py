@@ -67,6 +67,7 @@ def _goals(found: Measurement) -> None:
     found.at_most("CPU against the journaled floor", "worker", "journaled", "cpu_us", 1.8)
     found.at_most("the plain door's CPU against the HIRE door's", "plain", "worker", "cpu_us", 1.05)
     found.at_least("tasks a second against official Flask", "worker", "flask", "per_second", 0.5)
+    found.below("ms that one connection waits over the two facilitator calls", "worker", "added_ms", 2.5)
     found.at_most("p99 of 32 connections against official Flask", "worker", "flask", "p99_ms", 2.0)
     if "fastapi" in found.readings:
         found.at_least("tasks a second against official FastAPI", "worker", "fastapi", "per_second", 2.0)
