@@ -153,6 +153,8 @@ def test_store_losing_writes_during_settle_charges_once(
     charges = [(each.answers, amount) for each, amount in paid.items()]
     assert set(paid.values()) <= {0, PRICE}, charges
     open_still = [each for each in hires if each.result is None]
+    charged = [each.hired.id for each in open_still if paid[each]]
+    assert not charged, f"charged, and without a result: {charged}"
     assert not open_still, [
         (each.hired.id, each.answers, each.last, paid[each], failures(processes, each)) for each in open_still
     ]
